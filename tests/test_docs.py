@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ NOT_RUN = {
     "npm install": "npm; tests/examples/test_score_onnx.py runs the program where the package is",
     "jupyter": "Jupyter; tests/examples/test_notebook.py runs the cells",
     "make train": "half an hour, and would replace the weights; test_train_makes_weights_that_score",
-    "tagae train": "half an hour; test_train_makes_weights_that_score",
+    "tagae train": "half an hour; test_train_makes_weights_that_score, and a test below with fewer steps",
 }
 # A command that is ended after this output.
 ENDLESS = {"/verdicts/stream": "event: verdict", "webhook_receiver.py": "ready at", "serve_onnx.py": "http://"}
@@ -103,6 +104,17 @@ EXAMPLES = [
     for i, (language, text) in enumerate(FENCE.findall(page.read_text("utf-8")))
     if language == "python"
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let commands see the packages that an installation has, and nothing else of this checkout."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    for package in PACKAGES:
+        (folder / package).symlink_to(ROOT / package)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        yield
 
 
 def typed(word: str) -> str:
@@ -333,6 +345,21 @@ def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "state-backup.sqlite").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(find_spec("torch_geometric") is None, reason="the pyg extra is not installed")
+def test_another_network_is_trained_and_judged_as_written(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    recorded = ".venv/bin/tagae simulate out/shop --services 20 --calls-per-service 2 --snapshots 120 --first-fault 30"
+    sizes = "--meshes 6 --snapshots 200 --steps 10 --meta-steps 10 --jobs 1"
+    small = typed("--network examples.").replace("GATv2Network\n", f"GATv2Network {sizes}\n", 1)
+    assert sizes in small
+    run(["bash", "-euc", f"{recorded}\n{small}"], tmp_path)
+    verdicts = [(tmp_path / f"out/{name}.jsonl").read_text("utf-8").splitlines() for name in ("gatv2", "tagae")]
+    assert [len(lines) for lines in verdicts] == [120, 120]
+
+
 def is_run(block: Block) -> bool:
     return block.language in ("bash", "python") and not any(word in block.text for word in NOT_RUN)
 
@@ -347,9 +374,8 @@ def ran(block: Block, folder: Path) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
     )
     assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout

@@ -8,8 +8,9 @@ kind.
 |---|---|
 | ``cart.shop.svc.cluster.local:8080`` | ``shop/cart`` |
 | ``cart-7d9f8b6c5d-x7k2p``, ``cart-4f3a9c1d2b5e6f70`` | ``cart`` in the same namespace |
+| ``cart.service.consul`` | ``cart`` near the caller |
 | ``203.0.113.7``, ``[2001:db8::17]:443``, ``ip-10-0-3-4.ec2.internal`` | ``external/addresses`` |
-| ``3f4e8a1b2c9d``, a UUID | ``external/hashes`` |
+| ``3f4e8a1b2c9d``, ``i-0abcd1234ef567890``, a UUID | ``external/hashes`` |
 | ``localhost``, ``127.0.0.1`` | none: the call stays in the pod |
 """
 
@@ -28,13 +29,18 @@ SAFE = "[bcdfghjklmnpqrstvwxz2456789]"  # of these, which spell no words, Kubern
 POD_NAMES = "pods"  # kind of names with the end of a pod's name
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
-_PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
-_NUMBERED = re.compile(r"(?:ip-|ec2-)?[0-9]{1,3}(?:-[0-9]{1,3}){3}(?:[.].+)?")  # machines and pods in DNS
+_CONSUL = re.compile(r"(?:.+[.])?([^.]+)[.](?:service|virtual|connect)(?:[.].+)?[.]consul(?::[0-9]+)?")
+_URL = re.compile(r"(?:[a-z]+://)?(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:/]+))(?::[0-9]+)?(?:/.*)?")
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_NUMBERED = re.compile(  # machines, pods and clients in DNS
+    r"(?:ip-|ec2-)?[0-9]{1,3}(?:-[0-9]{1,3}){3}(?:[.].+)?"
+    rf"|(?:.*[^0-9])?{_OCTET}([.-]){_OCTET}\1{_OCTET}\1{_OCTET}(?:[^0-9].*)?[.][a-z][a-z0-9-]+"
+)
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}")
+_HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}|i-[0-9a-f]{{8,17}}", re.IGNORECASE)  # of machines: i-
 _POD = re.compile(
     f"(.+?)-(?:(?:{SAFE}{{8,10}}|[0-9]{{8,10}})-{SAFE}{{5}}"
-    f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID})"
+    f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID}|_[0-9]+_)"
 )
 
 
@@ -66,9 +72,12 @@ class ServiceLabels:
 
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
         text = name
-        if host := _HOST.fullmatch(name):
+        if host := _HOST.fullmatch(name.lower()):
             name = host[1]
             namespace = namespace if is_fixed else _in_cluster_of(namespace, host[2])
+        elif host := _CONSUL.fullmatch(name.lower()):
+            name = host[1]
+            namespace = namespace if is_fixed else _in_cluster_of(namespace, LATE)
         elif is_address(name):
             if _is_loopback(name):
                 return "", ""
@@ -98,9 +107,9 @@ def _is_loopback(name: str) -> bool:
 
 
 def _parse(name: str) -> IPv4Address | IPv6Address | None:
-    with_port = _PORT.fullmatch(name)
+    url = _URL.fullmatch(name)
     try:
-        return ip_address((with_port["six"] or with_port["four"]) if with_port else name)
+        return ip_address((url["six"] or url["four"]) if url else name)
     except ValueError:
         return None
 
@@ -109,14 +118,14 @@ def _namespace(values: Sequence[str]) -> str:
     """The first namespace; if its label was not filled, the namespace of the host that was called."""
     first = next(filter(None, values), "")
     if is_late(first):
-        for host in filter(_HOST.fullmatch, values):
-            return _in_cluster_of(first, _host_namespace(host))
-        return OUTSIDE if any("." in one for one in values[1:]) else first
+        for namespace in filter(None, map(_host_namespace, values)):
+            return _in_cluster_of(first, namespace)
+        return OUTSIDE if any(one.count(".") > 1 for one in values[1:]) else first  # `cart.shop` may be a service
     return _host_namespace(first) or first
 
 
 def _host_namespace(text: str) -> str:
-    host = _HOST.fullmatch(text)
+    host = _HOST.fullmatch(text.lower())
     return host[2] if host else ""
 
 

@@ -20,6 +20,7 @@ from serve_app.collect.prometheus.pods import RESOURCES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
+from serve_app.collect.prometheus.unread import describe_nameless
 from serve_app.collect.service_labels import OUTSIDE, POD_NAMES
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.picture import MeshPicture, draw_picture
@@ -272,11 +273,7 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
 def _nameless_series(poll: Poll) -> Iterator[Finding]:
     """Which queries have series without a name."""
     for role, dropped in poll.dropped.items():
-        example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
-        missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
-        found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
-        remedy = f"they are left out; the scrape configuration must add {missing}"
-        yield Finding(" ".join(role), "warning", found, remedy)
+        yield Finding(" ".join(role), "warning", *describe_nameless(dropped))
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -284,20 +285,32 @@ def consul(out: Written) -> None:
         envoy_cluster(out, {**own(source), **to}, traffic)
 
 
-PAYMENT = ("partners", "payment")
+PAYMENT, AUDIT = ("partners", "payment"), ("partners", "audit")
 
 
-def consul_gateway(out: Written) -> None:
-    """A terminating gateway passes on the requests to a service outside of the mesh."""
+def consul_gateways(out: Written, gateway: Labels) -> None:
+    """A terminating gateway passes on the requests to a service outside of the mesh: of a service, and of an API
+    gateway. Those to another one come from a service without a sidecar."""
     consul(out)
-    to = {
-        "envoy_cluster_name": "payment.partners.dc1.internal.consul",
-        "consul_destination_service": PAYMENT[1],
-        "consul_destination_namespace": PAYMENT[0],
-    }
-    own = {"local_cluster": "cart", "consul_source_service": "cart", "consul_source_namespace": "shop"}
-    for labels in ({**own, **to}, {"local_cluster": "terminating-gateway", **to}):
-        envoy_cluster(out, labels, Traffic(5, 0.2, 0.25))
+
+    def to(service: Service) -> Labels:
+        cluster = f"{service[1]}.{service[0]}.dc1.internal.consul"
+        names = {"consul_destination_service": service[1], "consul_destination_namespace": service[0]}
+        return {"envoy_cluster_name": cluster, **names}
+
+    of_service, of_door = (
+        {"local_cluster": name, "consul_source_service": name, "consul_source_namespace": "shop"}
+        for name in ("cart", CONSUL_DOOR[1])
+    )
+    for labels, traffic in ((of_service, TO_PAYMENT), (of_door, TO_PAYMENT), (gateway, BOTH_TO_PAYMENT)):
+        envoy_cluster(out, {**labels, **to(PAYMENT)}, traffic)
+    envoy_cluster(out, {**gateway, **to(AUDIT)}, TO_PAYMENT)
+    prefix = {"envoy_http_conn_manager_prefix": "ingress_upstream_8080", "envoy_response_code_class": "2"}
+    out.counter("envoy_http_downstream_rq_xx", {**of_door, **prefix}, TO_PAYMENT.rate)
+
+
+CONSUL_DOOR, EGRESS = ("shop", "api-gateway"), ("default", "egress")
+TO_PAYMENT, BOTH_TO_PAYMENT = Traffic(5, 0.2, 0.25), Traffic(10, 0.2, 0.25)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -449,14 +462,21 @@ CASES = {
         spans_beside_graph, ("opentelemetry", "span-metrics"), names=NO_NAMESPACES, detected=False
     ),
     "kuma-hashed": Case(with_labels(kuma_universal, with_hashes), "kuma", names=NO_NAMESPACES, detected=False),
-    "consul-gateway": Case(
-        consul_gateway,
-        "consul",
-        services={**SERVICES, PAYMENT: Traffic(5, 0.2, 0.25)},
-        calls={**CALLS, (CART, PAYMENT): Traffic(5, 0.2, 0.25)},
-        detected=False,
-        without_latency=frozenset({PAYMENT}),
-    ),
+    **{
+        f"consul-gateway-{name}": Case(
+            partial(consul_gateways, gateway={"local_cluster": "egress", **own}),
+            "consul",
+            services={
+                **SERVICES,
+                **{PAYMENT: BOTH_TO_PAYMENT, AUDIT: TO_PAYMENT},
+                **dict.fromkeys((CONSUL_DOOR, EGRESS), Traffic(0, 0, 0)),
+            },
+            calls={**CALLS, **dict.fromkeys(((CART, PAYMENT), (CONSUL_DOOR, PAYMENT), (EGRESS, AUDIT)), TO_PAYMENT)},
+            detected=False,
+            without_latency=frozenset({PAYMENT, AUDIT, CONSUL_DOOR, EGRESS}),
+        )
+        for name, own in {"named": {"consul_source_service": "egress"}, "nameless": {}}.items()
+    },
     "graph-pods": Case(with_labels(graph, with_pods), "opentelemetry", names=NO_NAMESPACES, detected=False),
     "graph-visitors": Case(with_labels(graph, with_visitors), "opentelemetry", names=NO_NAMESPACES, detected=False),
 }
@@ -508,6 +528,15 @@ NOT_CONFIGURED: dict[str, tuple[Callable[[Written], None], str | tuple[str, ...]
 }
 
 
+def istio_of_sources(out: Written) -> None:
+    """Only callers report, as where reports of destinations are dropped to save series."""
+    out.counter("istio_requests_total", {"reporter": "source", "destination_service_name": "cart"}, 5)
+
+
+def istio_without_namespaces(out: Written) -> None:
+    out.counter("istio_requests_total", {"reporter": "destination", "destination_service_name": "cart"}, 5)
+
+
 def other_clusters(out: Written) -> None:
     """Envoys whose clusters have names of their own."""
     for cluster in ("web", "ledger"):
@@ -521,11 +550,15 @@ def spelled(name: str) -> Callable[[Written], None]:
 
 # Series that are there and cannot be read, and words of the reason.
 UNREAD: dict[str, tuple[Callable[[Written], None], str, str]] = {
+    "no-namespaces": (istio_without_namespaces, "auto", "name no service.* must add destination_service_namespace"),
     "clusters": (other_clusters, "auto", r'envoy_cluster_name="(web|ledger)".*envoy_cluster_name=~"inbound'),
     "escaped-dots": (spelled("http_dot_server_dot_request_dot_duration_seconds_count"), "auto", "names with dots"),
     "escaped-values": (
         spelled("U__http_2e_server_2e_request_2e_duration__seconds__count"), "opentelemetry-http", "names with dots"
     ),
+    "another-system": (spelled("caddy_http_requests_total"), "auto", "caddy_http_requests_total, which no source"),
+    "one-reporter": (istio_of_sources, "auto", 'reporter="source".*, where a source reads .*reporter="destination"'),
+    "tcp-only": (spelled("istio_tcp_connections_opened_total"), "auto", "_opened_total, which no source"),
     "without-units": (spelled("http_server_request_duration_count"), "auto", "http_server_request_duration_count"),
 }  # fmt: skip
 WRITERS = {

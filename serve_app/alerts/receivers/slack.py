@@ -25,7 +25,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         "*On it*\n": event.get("on_it", ""),
         "*Summary*\n": event["summary"],
         "*What to do*\n": next_step(event),
-        "*Entry points*\n" if incident["scope"] else "*Cause*\n": _causes(incident),
+        "*Entry points*\n" if incident.get("scope") else "*Cause*\n": _causes(incident),
         "*Impact*\n": _impact(incident),
         "*Error budget*\n": "\n".join(one["text"] for one in incident["error_budgets"]),
         "*Team*\n": _team(incident),

@@ -83,7 +83,7 @@ class MeshRows:
         """The calls, with those that are known and not made now, and without those that relays pass on."""
         of_services = services["requests"]
         requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
-        known = (self.known or KnownCalls()).see_calls(requests, now)
+        known = (self.known or KnownCalls()).forget(calls["requests"].keys() - requests.keys()).see_calls(requests, now)
         others = self._named_calls - calls["requests"].keys()
         known = known.forget({key for key in others if self._name_call(key) != key})
         self._named_calls &= known.calls.keys()

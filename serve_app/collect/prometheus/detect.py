@@ -24,7 +24,7 @@ from serve_app.collect.prometheus.query import (
 )
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
-from serve_app.collect.prometheus.unread import find_other_spellings
+from serve_app.collect.prometheus.unread import find_other_requests, find_other_spellings
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
@@ -90,7 +90,11 @@ class MeshSource(PrometheusSource):
             match = self._match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
+            others = ""
+            if not (failed or unread or late):
+                others = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
+            why = unread or late or _detection_problem(answers, self._origin, match, others)
+            return Poll(at, None, answers, why=why)
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)
@@ -236,7 +240,7 @@ def _signature_query(dialect: Dialect, match: Match) -> str:
     return Query(" or ".join(f"count({series})" for series in signature), ()).at(0, match=match)
 
 
-def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match) -> str:
+def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match, others: str) -> str:
     failed = next((answer for answer in answers.values() if answer.failed), None)
     if failed:
         reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
@@ -244,9 +248,10 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: 
     names = dict.fromkeys(
         name for one in KNOWN.values() for series in one.signature[:1] for name in matched_metrics(series)
     )
+    unread = f", but {others}" if others else ""
     return (
-        f"expected the metrics of a mesh, found none of {', '.join(names)}; check that this Prometheus scrapes the mesh"
-        f"{', correct match' if match else ''}, or set source = generic with queries of your own"
+        f"expected the metrics of a mesh, found none of {', '.join(names)}{unread}; check that this Prometheus scrapes "
+        f"the mesh{', correct match' if match else ''}, or set source = generic with queries of your own"
     )
 
 

@@ -61,18 +61,19 @@ class ServiceNames:
         """
         if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
             return service
-        name, _, rest = service[1].partition(".")
-        fitting = [one for one in self._by_name.get(service[1], ()) if _fits(place, _place(one))]
+        host = service[1].partition(":")[0]  # without a port
+        name, _, rest = host.partition(".")
+        fitting = [one for one in self._by_name.get(host, ()) if _fits(place, _place(one))]
         if rest and not fitting:  # a host: `cart.shop`
             place = place[0], rest.partition(".")[0]
             fitting = [one for one in self._by_name.get(name, ()) if _fits(place, _place(one))]
         if rest and not fitting:
-            return OUTSIDE, service[1]
+            return OUTSIDE, host
         if caller is not None and len(fitting) != 1:
             cluster, namespace = (
                 own if part == LATE else part for part, own in zip(place, _place(caller), strict=True)
             )
-            near = f"{cluster}.{namespace}" if cluster else namespace, service[1]
+            near = f"{cluster}.{namespace}" if cluster else namespace, host
             if not fitting or near in fitting:
                 return near
             fitting = [one for one in fitting if _place(one)[0] == cluster]

@@ -33,7 +33,7 @@ from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Surveyor
-from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
+from serve_app.collect.prometheus.unread import describe_nameless, find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -180,6 +180,8 @@ class PrometheusSource:
             dialect = self.dialect or self._dialect
             unread = find_other_spellings(self._prometheus, (dialect,), at, within)
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
+            nameless = self._columns.dropped_series([requests := (SERVICES, "requests")]).get(requests)
+            unread = unread or ("; ".join(describe_nameless(nameless)) if nameless else "")
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
         said = remark(self._surveyor.survey, self._collector)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.frames import read_labels
+from serve_app.collect.prometheus.frames import DroppedSeries, read_labels
 from serve_app.collect.prometheus.naming import CALLEE
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
@@ -22,6 +22,11 @@ FEWEST_PARTS = 3  # of a name that is known without its unit
 _SEPARATOR = "(?:[._]|__|_dot_|_2e_)"
 _UNITS = frozenset({"seconds", "milliseconds", "total"})  # which some exporters leave out
 _OF_SCRAPES = frozenset({"__name__", "job", "instance", "pod"})
+# Metrics that may count requests, metrics of systems that may be a mesh, and metrics of the monitoring itself.
+_REQUESTS = "(.*_)?(requests?|calls?|rpcs?)_(.+_)?(total|count|status)|.+_rq_.+|.+_handled_total|tcp_open_total"
+_OF_MESHES = "(istio|envoy|linkerd|hubble|kuma|traefik|kong|haproxy|nginx|apisix)_.+"
+_OF_MONITORING = "(prometheus|promhttp|alertmanager|grafana|thanos|cortex|vm|apiserver|rest_client|etcd|kubelet)_.+"
+MAX_OTHERS = 3
 
 
 def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
@@ -40,6 +45,23 @@ def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at
     )
 
 
+def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+    """Metrics that may count requests and that no source reads, or none with these labels; empty if there are none, or
+    if a query fails."""
+    names = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
+    query = f"topk({MAX_OTHERS}, count by (__name__) ({{{names}}}))"
+    answer = prometheus.ask({"names": query}, at, within)["names"]
+    found = sorted(read_labels(one).get("__name__", "") for one in answer.samples.label_sets)
+    read = [
+        (name, text) for one in dialects for text in one.signature for name in matched_metrics(text) if name in found
+    ]
+    if read:
+        example = _example(prometheus.ask({"example": f"topk(1, {read[0][0]})"}, at, within)["example"])
+        signatures = dict.fromkeys(EVERYTHING.apply(text) for name, text in read if name == read[0][0])
+        return f"{example or read[0][0]}, where a source reads {' or '.join(signatures)}"
+    return f"{', '.join(found)}, which no source reads" if found else ""
+
+
 def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
     """Series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query fails."""
     for part in (dialect, *dialect.beside):
@@ -52,6 +74,14 @@ def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, wi
         if read is not None and not read.failed and not len(read.samples) and example:
             return _explain(part, selectors[0], example)
     return ""
+
+
+def describe_nameless(dropped: DroppedSeries) -> tuple[str, str]:
+    """What series are that name no service, and what to do."""
+    example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
+    missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
+    found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
+    return found, f"they are left out; the scrape configuration must add {missing}"
 
 
 def _explain(dialect: Dialect, selector: str, example: str) -> str:

@@ -15,7 +15,7 @@ from tests.serve_app.collect.otlp.connector import BOUNDS, Call, Connector, as_d
 Condition = Literal["plain", "deltas", "restarts", "idle calls", "gaps", "gaps of deltas", "out of order"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 INTERVAL, FLUSHES, EVENT = 15.0, 8, 4  # s; what happens, happens after this flush
-BUSY = 60.0  # times the usual traffic, so that whole requests are as exact as rates
+BUSY = 600.0  # times the usual traffic, so that whole requests are as exact as rates
 
 
 def find_faults_of_push(number: int) -> list[str]:

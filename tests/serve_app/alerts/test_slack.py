@@ -56,6 +56,11 @@ def test_people_read_original_names_and_no_markup() -> None:
     assert "shop/订单服务" in found
 
 
+def test_an_event_that_waited_through_an_upgrade_is_sent() -> None:
+    before = {name: value for name, value in EVENT["incident"].items() if name != "scope"}
+    assert slack_message({**EVENT, "incident": before}) == slack_message(EVENT)
+
+
 def test_the_team_is_named_and_teams_that_are_affected_too() -> None:
     owned = {**EVENT["incident"], "team": "checkout", "contact": "<#checkout>", "teams": ["store", "checkout"]}
     found = texts(slack_message({**EVENT, "incident": owned}))

@@ -54,6 +54,7 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
     s, no = SEPARATOR, NO_SEPARATOR
     helpers = (
         first_of(PEER, *PEER_HOSTS),
+        Derived(PEER, (PEER,), "([^:]+):[0-9]+"),
         Derived(PEER, PEER_NAMES, f"{s}*({no}+)(?:{s}.*)?", "service:$1"),
         Derived(PEER, (PEER,), "service:([^.:]+[.][^.:]+[.]svc(?:[.].+)?)"),
         Derived(PEER, (PEER,), f"(?:service:)?(.+[.](?:{PUBLIC}))", "external:$1"),

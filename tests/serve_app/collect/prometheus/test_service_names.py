@@ -112,6 +112,8 @@ SEEN = [
         (("unknown", "mail"), None, NO_SERVICE),
         # A host.
         (("unknown", "cart.shop"), ("bank", "web"), ("shop", "cart")),
+        (("unknown", "cart.shop:8080"), ("bank", "web"), ("shop", "cart")),
+        (("unknown", "cart:8080"), ("bank", "web"), ("shop", "cart")),
         (("unknown", "api.stripe.com"), ("bank", "web"), ("external", "api.stripe.com")),
     ],
 )
