@@ -1,4 +1,5 @@
 // The incident in view and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
+import { contextLines } from "./context.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import { changeLine, inCommon, nextStep, seenBefore } from "./incident_lines.js";
@@ -40,8 +41,9 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, newest}`; shown: the incident in view; null:
-   * none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in the link. */
+  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, newest, contextOf}`; shown: the incident in
+   * view; null: none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in the link.
+   * contextOf: a function with the context of a service, see context.js. */
   function draw(next) {
     drawn = next;
     loadSeen(next.mesh, next.verdict.incidents);
@@ -99,7 +101,7 @@ export function incidentsView(on) {
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
-      ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
+      ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
@@ -134,6 +136,7 @@ export function incidentsView(on) {
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
+      ...(opened || drawn.service === one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
       opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
@@ -208,4 +211,10 @@ export function incidentsView(on) {
   }
 
   return { draw, loadFeedback };
+}
+
+/** The Kubernetes events near an incident, newest first; those of its suspects before all others. */
+function eventsOfSuspectsFirst(incident) {
+  const rank = ({ service }) => Number(!incident.suspects.some((one) => one.service === service));
+  return [...incident.events].sort((a, b) => rank(a) - rank(b));
 }
