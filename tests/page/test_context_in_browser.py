@@ -1,4 +1,4 @@
-"""What the card of a suspect shows beside its reasons: error lines, a failing trace, links, and tools without answer."""
+"""What the card of a suspect shows beside its reasons: error lines, a failing trace, links, and silent tools."""
 
 import threading
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
 from tests.page.serving import push_all, serve
@@ -15,6 +16,7 @@ from tests.timing import PATIENCE_SECONDS
 pytestmark = IN_BROWSER
 
 NAMESPACE, NAME = FAILING.split("/")
+OTHER = next(name for name in SNAPSHOTS[0].node_ids if name != FAILING)
 MARKUP = "<img src=x onerror=\"document.title='injected'\"> failed"
 SETTINGS = {
     "links.logs": "https://logs.example/{namespace}/{service}",
@@ -110,9 +112,17 @@ def test_without_tools_there_are_the_links(one: Tab) -> None:
 
 
 def test_another_suspect_has_them_after_a_click(one: Tab) -> None:
-    suspect(one, "shop", "Logs")
-    others = one.page.locator("#cards .suspect").count()
-    if others < 2:
-        pytest.skip("the incident has one suspect")
-    one.page.click("#cards .suspect >> nth=1 >> button.name")
-    one.until(lambda: "Loki at" in one.text("#cards .suspect >> nth=1"), "the lines of the second suspect")
+    def add_suspect(route: Any) -> None:
+        verdict = route.fetch().json()
+        first = verdict["incidents"][0]["suspects"][0]
+        verdict["incidents"][0]["suspects"].append({**first, "service": OTHER, "score": 0.1})
+        route.fulfill(json=verdict)
+
+    one.page.route("**/v1/meshes/plain/verdict?at=*", add_suspect)
+    one.open(f"/#mesh=plain&at={instant(SNAPSHOTS[ALERTED - 1].observed_at)}")
+    second = "#cards .suspect >> nth=1"
+    one.until(lambda: one.page.locator("#cards .suspect").count() == 2, "two suspects")
+    assert "Logs" not in one.text(second)
+    one.page.click(f"{second} >> button.name")
+    one.until(lambda: "Logs" in one.text(second), "the links of the second suspect")
+    assert href(one, f"{second} >> [data-key='tool traces']") == f"https://traces.example/{OTHER.partition('/')[2]}"

@@ -237,8 +237,9 @@ def test_a_tool_that_is_down_and_a_secret_that_is_missing(tmp_path: Path) -> Non
     assert (failed(said), asked) == ("was not asked: TAGAE cannot read the credentials for it", [])
     assert str(tmp_path) not in said.failed
     with_ca = tool_at("loki", "https://127.0.0.1:9", ca_file=tmp_path / "none")
-    said = asyncio.run(ask_tool(with_ca, QUESTION, PATIENCE_SECONDS))
-    assert failed(said) == "was not asked: TAGAE cannot read the certificates for it"
+    untrusted = asyncio.run(ask_tool(with_ca, QUESTION, PATIENCE_SECONDS))
+    assert untrusted is not None
+    assert failed(untrusted) == "was not asked: TAGAE cannot read the certificates for it"
 
 
 def test_the_credentials_and_the_tenant_are_sent(tmp_path: Path) -> None:
