@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
 from tests.page.serving import push_all, serve
@@ -16,7 +15,6 @@ from tests.timing import PATIENCE_SECONDS
 pytestmark = IN_BROWSER
 
 NAMESPACE, NAME = FAILING.split("/")
-OTHER = next(name for name in SNAPSHOTS[0].node_ids if name != FAILING)
 MARKUP = "<img src=x onerror=\"document.title='injected'\"> failed"
 SETTINGS = {
     "links.logs": "https://logs.example/{namespace}/{service}",
@@ -80,7 +78,7 @@ def test_the_first_suspect_has_its_error_lines_and_a_failing_trace(one: Tab) -> 
 def test_the_sentence_on_what_to_do_leads_to_the_logs(one: Tab) -> None:
     suspect(one, "shop", "Logs")
     assert "its logs first" in one.text("#next-step")
-    assert one.text("#next-step [data-key='tool step']") == "its logs"
+    assert one.text("#next-step [data-key='tool step']") == "its logs first"
     assert href(one, "#next-step a") == f"https://logs.example/{NAMESPACE}/{NAME}"
 
 
@@ -108,21 +106,15 @@ def test_without_tools_there_are_the_links(one: Tab) -> None:
     suspect(one, "plain", "Traces")
     assert href(one, "[data-key='tool traces']") == f"https://traces.example/{NAME}"
     assert "Loki" not in one.text("#cards")
-    assert one.text("#next-step [data-key='tool step']") == "its logs"
+    assert one.text("#next-step [data-key='tool step']") == "its logs first"
 
 
-def test_another_suspect_has_them_after_a_click(one: Tab) -> None:
-    def add_suspect(route: Any) -> None:
-        verdict = route.fetch().json()
-        first = verdict["incidents"][0]["suspects"][0]
-        verdict["incidents"][0]["suspects"].append({**first, "service": OTHER, "score": 0.1})
-        route.fulfill(json=verdict)
-
-    one.page.route("**/v1/meshes/plain/verdict?at=*", add_suspect)
-    one.open(f"/#mesh=plain&at={instant(SNAPSHOTS[ALERTED - 1].observed_at)}")
-    second = "#cards .suspect >> nth=1"
-    one.until(lambda: one.page.locator("#cards .suspect").count() == 2, "two suspects")
-    assert "Logs" not in one.text(second)
-    one.page.click(f"{second} >> button.name")
-    one.until(lambda: "Logs" in one.text(second), "the links of the second suspect")
-    assert href(one, f"{second} >> [data-key='tool traces']") == f"https://traces.example/{OTHER.partition('/')[2]}"
+def test_the_panel_of_a_suspect_has_them_instead_of_the_card(one: Tab) -> None:
+    suspect(one, "shop", "newest error lines")
+    one.page.keyboard.press("1")
+    one.until(lambda: f"failed in {NAME}: 503" in one.text("#panel"), "the trace in the panel")
+    assert one.page.locator("#panel .log li").all_inner_texts()[0].endswith("upstream 17 failed ×2")
+    assert one.page.locator("#cards .log").count() == 0
+    assert href(one, "#panel [data-key='tool trace']").startswith("https://traces.example/trace/")
+    one.page.keyboard.press("Escape")
+    one.until(lambda: one.page.locator("#cards .log li").count() == 2, "the lines in the card again")

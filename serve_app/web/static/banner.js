@@ -116,7 +116,7 @@ function aboutIncident(now) {
   };
 }
 
-const LOGS = "its logs"; // in a sentence on what to do
+const LOGS = "its logs first"; // in a sentence on what to do
 
 /** The sentence on what to do, with a link to the logs if it names them. */
 function linked(step, links) {

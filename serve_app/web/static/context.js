@@ -1,6 +1,6 @@
 // What people look up first about a suspect, beside its reasons: its last change, restarts, the newest error lines of its logs, and a
-// failing trace. The service reads logs and traces when the page asks, which may take seconds: nothing else waits for that answer. Those of a
-// past moment are behind the links.
+// failing trace. The service reads logs and traces when the page asks, which may take seconds: nothing else waits for that answer. For a
+// past moment there are the links only.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { seconds } from "./numbers.js";

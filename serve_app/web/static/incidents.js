@@ -136,7 +136,7 @@ export function incidentsView(on) {
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
-      ...(opened || drawn.service === one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
+      ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
       opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
@@ -213,7 +213,7 @@ export function incidentsView(on) {
   return { draw, loadFeedback };
 }
 
-/** The Kubernetes events near an incident, newest first; those of its suspects before all others. */
+/** The Kubernetes events near an incident, newest first; events of its suspects come before all others. */
 function eventsOfSuspectsFirst(incident) {
   const rank = ({ service }) => Number(!incident.suspects.some((one) => one.service === service));
   return [...incident.events].sort((a, b) => rank(a) - rank(b));

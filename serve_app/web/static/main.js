@@ -445,6 +445,7 @@ function draw() {
     map: known.map,
     isArchived: Boolean(view.at && known.verdict.archived),
     stale: stateNow().stopped ? lastKnownAt({ ...known, verdict: known.newest }) : "",
+    contextOf,
   });
   incidents.draw({
     mesh: known.mesh,
