@@ -2,10 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from model.snapshot import MeshSnapshot, PlannedChange, Signal, SignalKind
+from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
 from tests.page.serving import push_all, serve
@@ -14,6 +17,7 @@ from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
 
+DEPLOYED = ALERTED - 38  # snapshots are a minute apart
 NAMESPACE, NAME = FAILING.split("/")
 MARKUP = "<img src=x onerror=\"document.title='injected'\"> failed"
 SETTINGS = {
@@ -21,6 +25,12 @@ SETTINGS = {
     "links.traces": "https://traces.example/{service}",
     "links.trace": "https://traces.example/trace/{trace}",
 }
+
+
+def deployed() -> MeshSnapshot:
+    """The snapshot with a deploy of the service that fails later, and one restart."""
+    change, restart = PlannedChange("deploy", FAILING, "v1.4.2"), Signal(SignalKind.RESTARTS, FAILING, 1.0)
+    return replace(SNAPSHOTS[DEPLOYED], changes=(change,), signals=(restart,))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +55,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             "meshes.slow.traces.tempo": f"{url}/hangs",
         }
         with serve(tmp_path_factory.mktemp("state"), {**SETTINGS, **meshes}) as service:
-            for mesh in ("shop", "slow", "plain"):
+            for mesh in ("shop", "slow"):
                 push_all(service, mesh, SNAPSHOTS[: ALERTED + 1])
+            push_all(service, "plain", [*SNAPSHOTS[:DEPLOYED], deployed(), *SNAPSHOTS[DEPLOYED + 1 : ALERTED + 1]])
             yield service
         over.set()
 
@@ -103,7 +114,9 @@ def test_a_tool_that_does_not_answer_leaves_the_card_whole(one: Tab) -> None:
 
 
 def test_without_tools_there_are_the_links(one: Tab) -> None:
-    suspect(one, "plain", "Traces")
+    text = suspect(one, "plain", "Traces")
+    assert "Last change: deploy (v1.4.2), 38 min ago" in text
+    assert "1 container restarted; last at 00:40 UTC" in text
     assert href(one, "[data-key='tool traces']") == f"https://traces.example/{NAME}"
     assert "Loki" not in one.text("#cards")
     assert one.text("#next-step [data-key='tool step']") == "its logs first"
@@ -118,3 +131,20 @@ def test_the_panel_of_a_suspect_has_them_instead_of_the_card(one: Tab) -> None:
     assert href(one, "#panel [data-key='tool trace']").startswith("https://traces.example/trace/")
     one.page.keyboard.press("Escape")
     one.until(lambda: one.page.locator("#cards .log li").count() == 2, "the lines in the card again")
+
+
+def test_events_of_a_suspect_come_before_all_others(one: Tab) -> None:
+    def add_events(route: Any) -> None:
+        verdict = route.fetch().json()
+        event = {"kind": "BackOff", "object": "Pod x", "message": "", "first": "", "last": "", "count": 1}
+        names = [*(f"{NAMESPACE}/other-{i}" for i in range(4)), FAILING]
+        verdict["incidents"][0]["events"] = [{**event, "service": name, "text": f"BackOff of {name}"} for name in names]
+        route.fulfill(json=verdict)
+
+    one.page.route("**/v1/meshes/plain/verdict?at=*", add_events)
+    one.open(f"/#mesh=plain&at={instant(SNAPSHOTS[ALERTED - 1].observed_at)}")
+    one.until(lambda: "Kubernetes: " in one.text("#cards"), "the events")
+    events = one.page.locator("#cards .why:has-text('Kubernetes: ')").all_inner_texts()
+    assert events == [
+        f"Kubernetes: BackOff of {name}" for name in (FAILING, f"{NAMESPACE}/other-0", f"{NAMESPACE}/other-1")
+    ]
