@@ -106,6 +106,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/collect/loop.py",
         "serve_app/collect/prometheus/",
         "serve_app/collect/kubernetes/",
+        "serve_app/collect/tools/",
     ),
     "pyarrow": (
         "serve_app/recordings/",

@@ -21,6 +21,7 @@ class LinkSubject:
         service: ``namespace/name``; empty: none.
         start, end: of the time to show; None: unknown.
         incident, kind: of an incident; empty: none.
+        trace: id of a trace; empty: none.
     """
 
     mesh: str
@@ -29,6 +30,7 @@ class LinkSubject:
     end: datetime | None = None
     incident: str = ""
     kind: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Links:
 
     Attributes:
         external_url: base URL of this service; empty: no links to it.
-        templates: by name: ``dashboard``, ``traces``, ``logs``, ``runbook``.
+        templates: by name: ``dashboard``, ``traces``, ``logs``, ``trace``, ``runbook``.
         templates_by_mesh: of meshes with links of their own; all of them, in place of ``templates``.
     """
 
@@ -69,6 +71,7 @@ class Links:
             "end_ms": _milliseconds(subject.end),
             "incident": subject.incident,
             "kind": subject.kind,
+            "trace": subject.trace,
         }
         templates = self.templates_by_mesh.get(subject.mesh, self.templates)
         found = {name: fill_template(template, values) for name, template in templates.items()}

@@ -1,13 +1,16 @@
-"""Checks what the service connects to: receivers, the OpenID provider, the collector of traces. No alert is sent."""
+"""Checks what the service connects to: receivers, the OpenID provider, logs and traces. No alert is sent."""
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import httpx
 
 from serve_app.access.rules import require_provider
 from serve_app.alerts import receiver_trials
 from serve_app.collect.base import Finding
+from serve_app.collect.tools.lookup import ask_tool
+from serve_app.collect.tools.request import ToolQuestion
 from serve_app.errors import BadSettings, ProviderFailed
 from serve_app.net.endpoint import SecretUnreadable, read_headers, ssl_context
 from serve_app.net.http import first_line
@@ -16,6 +19,7 @@ from serve_app.settings.access import serve_rules
 
 DEADLINE_SECONDS = 5.0
 RECEIVER_REMEDY = "start the receiver, or correct its entry in [notify]; until then its notifications wait"
+TOOL_REMEDY = "correct the settings, or start it; until then, suspects on the page have no {} but a link"
 PROVIDER_REMEDY = "correct serve.oidc or start the provider; until then, people can sign in with tokens only"
 
 
@@ -56,6 +60,22 @@ def check_provider(settings: Settings) -> Iterator[Finding]:
     yield Finding("openid provider", "ok", f"{rules.oidc.issuer}, {keys}")
     addresses = f"{rules.oidc.redirect_url}, and after signing out: {rules.oidc.home}"
     yield Finding("redirect address", "ok", f"to register at the provider: {addresses}")
+
+
+def check_tools(settings: Settings) -> Iterator[Finding]:
+    """Send the query of each mesh to its logs and traces, for a service that does not exist."""
+    now = datetime.now(UTC)
+    question = ToolQuestion("tagae", "doctor", now - timedelta(minutes=5), now)
+    for mesh, chosen in settings.meshes.items():
+        for subject, tool in (("logs", chosen.logs), ("traces", chosen.traces)):
+            answer = asyncio.run(ask_tool(tool, question, DEADLINE_SECONDS))
+            if answer is None:
+                continue
+            if answer.failed:
+                found = f"{answer.tool} {answer.failed}{answer.detail and f': {answer.detail}'}"
+                yield Finding(f"{subject} of {mesh}", "warning", found, TOOL_REMEDY.format(subject))
+            else:
+                yield Finding(f"{subject} of {mesh}", "ok", f"{answer.tool} takes the query")
 
 
 def check_traces(settings: Settings) -> Iterator[Finding]:

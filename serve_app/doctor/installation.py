@@ -19,7 +19,7 @@ from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
 from serve_app.collect.base import Finding, Outcome
-from serve_app.doctor.connections import check_provider, check_receivers, check_traces
+from serve_app.doctor.connections import check_provider, check_receivers, check_tools, check_traces
 from serve_app.errors import BadSettings
 from serve_app.plugins import STORES
 from serve_app.settings import Settings, sources
@@ -65,6 +65,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _machine,
         _store,
         check_traces,
+        check_tools,
         check_receivers,
         _port,
         _login,

@@ -32,6 +32,14 @@ def check_template(template: str) -> str:
     return template
 
 
+def check_trace_template(template: str) -> str:
+    """Return the template of a link to one trace. Errors as of :func:`check_template`."""
+    if "{trace}" not in template:
+        raise ValueError("expected {trace}, which stands for the id of the trace")
+    check_template(template.replace("{trace}", "{incident}"))
+    return template
+
+
 def fill_template(template: str, values: Mapping[str, str]) -> str:
     """Return the URL with the encoded values; empty if a value that it needs is missing or empty."""
     if not all(values.get(name) for name in _PLACEHOLDER.findall(template)):

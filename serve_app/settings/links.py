@@ -4,10 +4,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from serve_app.net.link_template import check_template
+from serve_app.net.link_template import check_template, check_trace_template
 from serve_app.settings.base import SettingsGroup
 
 LinkTemplate = Annotated[str, AfterValidator(check_template)]
+TraceLinkTemplate = Annotated[str, AfterValidator(check_trace_template)]
 
 
 class LinkSettings(SettingsGroup):
@@ -20,4 +21,7 @@ class LinkSettings(SettingsGroup):
     dashboard: LinkTemplate | None = Field(None, description="dashboard of a service")
     traces: LinkTemplate | None = Field(None, description="traces of a service")
     logs: LinkTemplate | None = Field(None, description="logs of a service")
+    trace: TraceLinkTemplate | None = Field(
+        None, description="one trace on the card of a suspect; {trace} stands for its id, which this link must have"
+    )
     runbook: LinkTemplate | None = Field(None, description="runbook for a service, an incident or its kind")

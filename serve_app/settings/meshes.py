@@ -1,4 +1,4 @@
-"""Settings of one mesh: its source, its weights, its services and its links."""
+"""Settings of one mesh: its source, its weights, its services, its links, its logs and traces."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -11,6 +11,7 @@ from serve_app.api.schemas.base import MAX_CONTACT, MAX_REASON, MAX_TEAM
 from serve_app.settings.base import Location, ServiceId, ServicePattern, ServicesId, SettingsGroup
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.source import SourceSettings
+from serve_app.settings.tools import MeshLogSettings, MeshTraceSettings
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -91,6 +92,8 @@ class MeshSettings(SourceSettings):
         default_factory=LinkSettings,
         description="links of this mesh; each takes precedence over the same one in the group links",
     )
+    logs: MeshLogSettings = Field(default_factory=MeshLogSettings)
+    traces: MeshTraceSettings = Field(default_factory=MeshTraceSettings)
 
     @property
     def policies(self) -> tuple[ServicePolicy, ...]:

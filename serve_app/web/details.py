@@ -114,7 +114,7 @@ def details(
             for one in moment.verdict.muted
             if matches(one.services or (EVERY,), subject.ends).any()
         ],
-        "links": links.tools(_link_subject(mesh, subject.service, at, incidents)),
+        "links": links.tools(link_subject(mesh, subject.service, at, incidents)),
     }
     return msgspec.json.encode(document)
 
@@ -129,7 +129,7 @@ def _signals(subject: Subject, shown: Sequence[MeshSnapshot]) -> dict[str, list[
     }
 
 
-def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dict[str, Any]]) -> LinkSubject:
+def link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dict[str, Any]]) -> LinkSubject:
     """The service in its open incident, or in the time before the moment."""
     incident = next((one for one in incidents if one["open"]), None)
     if incident is None:

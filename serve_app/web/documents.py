@@ -216,6 +216,45 @@ class DetailsIncident(Document):
     open: bool = Field(description="whether it is open at the selected moment")
 
 
+class LogLineDocument(Document):
+    """An error line of a log: one line of text without control characters, cut in the middle above 300 characters."""
+
+    at: Instant
+    text: str
+    count: int = Field(ge=1, description="lines that differ from it in numbers only, and are not newer")
+
+
+class LogsDocument(Document):
+    """What the logs of the mesh say about the service."""
+
+    tool: str = Field(examples=["Loki at loki.example:3100"])
+    failed: str = Field(
+        description="why there is no answer, as the end of a sentence; empty: there is one",
+        examples=["did not answer within 3 s"],
+    )
+    lines: list[LogLineDocument] = Field(description="error lines, newest first, at most 5")
+
+
+class FailingTraceDocument(Document):
+    """A trace in which a request of the service failed."""
+
+    id: str
+    at: Instant
+    seconds: float
+    name: str = Field(description="of its first span", examples=["GET /checkout"])
+    service: str = Field(description="where it failed, as the tool names it")
+    reason: str = Field(description="status or message of the failing span; empty: not known", examples=["503"])
+    url: str | None = Field(description="by `links.trace`; null: there is no such link")
+
+
+class TraceDocument(Document):
+    """What the traces of the mesh say about the service."""
+
+    tool: str = Field(examples=["Tempo at tempo.example:3200"])
+    failed: str = Field(description="as in `logs`")
+    failing: FailingTraceDocument | None = Field(description="a recent failing trace; null: none was found")
+
+
 class DetailsDocument(Document):
     """A service, or the calls to it from one caller: its metrics over the kept snapshots, and what belongs to it."""
 
@@ -250,3 +289,5 @@ class DetailsDocument(Document):
     incidents: list[DetailsIncident] = Field(description="up to the moment, newest first, at most 50")
     muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
     links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")
+    logs: LogsDocument | None = Field(None, description="null: `tools` was not set, or the mesh has no `logs`")
+    trace: TraceDocument | None = Field(None, description="null: `tools` was not set, or the mesh has no `traces`")

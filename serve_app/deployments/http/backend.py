@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
+from serve_app.collect.tools.lookup import ToolLookup
 from serve_app.deployments.session.doors import doors_of
 from serve_app.runtime.replica import start_task
 from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
+TOOL_SECONDS, TOOL_SHARE = 3.0, 0.6  # that a request waits for logs and traces at most; and of its deadline
 PROBE_SECONDS = 0.5  # that a probe, or a list, waits for the replicas behind the ingress
 RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
@@ -54,6 +56,7 @@ class Backend:
 
     Attributes:
         doors: of any session.
+        tools: looks up services in logs and traces, for this replica.
         records: doors of the session that usually writes the records of access, so that writes rarely collide.
     """
 
@@ -64,6 +67,7 @@ class Backend:
         self.records = doors_of(with_session(sessions, RECORDS))
         self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
+        self.tools = ToolLookup(min(TOOL_SECONDS, TOOL_SHARE * self._deadline_seconds))
 
     def session_of(self, mesh: str) -> Handle[MeshSession]:
         """The session that owns a mesh.

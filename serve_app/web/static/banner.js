@@ -1,6 +1,7 @@
 // The banner: the state of the mesh, or the cause of its incident with severity, impact and age as chips, a line for each
 // other incident, and notes.
 import { command, kubectl } from "./command.js";
+import { toolLink } from "./context.js";
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
 import { STATES, icon, iconName, severityOf } from "./icons.js";
@@ -18,10 +19,10 @@ const MAX_LINES = 8; // other incidents, each with a line
  * @param {string | {when?: string, cause: string, detail?: string}} head when: of a past moment; detail: what a narrow screen leaves out.
  * @param {string} story a sentence below.
  * @param {any} [incident] the one that the headline is about; its severity gives shape and colour.
- * @param {{chips?: any[], way?: string[], step?: string, commands?: any[], others?: any[]}} [about] the incident: chips, the services from the
+ * @param {{chips?: any[], way?: string[], step?: any[], commands?: any[], others?: any[]}} [about] the incident: chips, the services from the
  * front door to the cause, what to do, commands for it, and a line for each other incident.
  */
-export function headline(state, head, story, incident = null, { chips = [], way = [], step = "", commands = [], others = [] } = {}) {
+export function headline(state, head, story, incident = null, { chips = [], way = [], step = [], commands = [], others = [] } = {}) {
   const { when = "", cause, detail = "" } = typeof head === "string" ? { cause: head } : head,
     name = state?.name ? iconName(state) : "",
     severity = severityOf(name, incident),
@@ -41,7 +42,7 @@ export function headline(state, head, story, incident = null, { chips = [], way 
     el("li", { class: kind }, of ? el("img", { src: icon(of), alt: "", width: 16, height: 16 }) : null,
       ...(short === text ? [text] : [el("span", { class: "wide" }, text), el("span", { class: "narrow" }, short)]))));
   show(by("way"), ...(way.length > 1 ? [`Front door: ${way.join(" → ")}`] : []));
-  show(by("next-step"), ...(step ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), step] : []));
+  show(by("next-step"), ...(step.length ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), ...step] : []));
   show(by("commands"), ...commands);
   show(by("others"), ...others);
 }
@@ -56,9 +57,9 @@ export function showNotes(list) {
   );
 }
 
-/** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
- * missed, problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
- * failed request. */
+/** @param {any} now `{state, stateNow, verdict, newest, incident, context, view, map, timeline, received, pace, needed, source, lost,
+ * missed, problem}`; stateNow: of the newest verdict; context: of the first suspect, see context.js; missed: the time of a link, if it is not
+ * kept; problem: the message of a failed request. */
 export function banner(now) {
   const { state, verdict, incident, view, map } = now;
   const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
@@ -109,10 +110,18 @@ function aboutIncident(now) {
   return {
     chips: incidentChips(now),
     way: map?.ways?.[incident.id],
-    step,
+    step: step ? linked(step, now.context?.links) : [],
     commands: line ? [command(line, "for Kubernetes")] : [],
     others: otherLines(verdict, incident),
   };
+}
+
+const LOGS = "its logs first"; // in a sentence on what to do
+
+/** The sentence on what to do, with a link to the logs if it names them. */
+function linked(step, links) {
+  const at = step.indexOf(LOGS);
+  return at < 0 ? [step] : [step.slice(0, at), toolLink(LOGS, links?.logs, "step"), step.slice(at + LOGS.length)];
 }
 
 /** Severity, harm, age and course. */

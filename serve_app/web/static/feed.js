@@ -52,7 +52,7 @@ export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expa
 export const services = (mesh, text, limit) => send(`${of(mesh)}/services${query({ text, limit })}`);
 export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
-export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
+export const details = (mesh, service, caller, at, tools = null) => send(`${of(mesh)}/details${query({ service, source: caller, at, tools })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const one = (mesh) => send(of(mesh));
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));

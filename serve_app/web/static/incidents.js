@@ -1,6 +1,7 @@
 // The incident in view and notices: suspects, reasons with small charts, what people did, feedback. Below them: unusual services that raise no
 // alert yet.
 import { actionList, actionsView } from "./actions.js";
+import { contextLines } from "./context.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import { changeLine, inCommon, nextStep, seenBefore } from "./incident_lines.js";
@@ -31,8 +32,9 @@ export function incidentsView(on) {
   let kept = { key: "", mesh: null, found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
     drawn = null;
 
-  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, user, newest}`; shown: the incident in view; null:
-   * none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in the link. */
+  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, user, newest, contextOf}`; shown: the
+   * incident in view; null: none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in
+   * the link. contextOf: a function with the context of a service, see context.js. */
   function draw(next) {
     drawn = next;
     load(false);
@@ -98,7 +100,7 @@ export function incidentsView(on) {
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
-      ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
+      ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
@@ -134,6 +136,7 @@ export function incidentsView(on) {
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
+      ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
       opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
     );
   }
@@ -203,4 +206,10 @@ export function incidentsView(on) {
   }
 
   return { draw, load };
+}
+
+/** The Kubernetes events near an incident, newest first; events of its suspects come before all others. */
+function eventsOfSuspectsFirst(incident) {
+  const rank = ({ service }) => Number(!incident.suspects.some((one) => one.service === service));
+  return [...incident.events].sort((a, b) => rank(a) - rank(b));
 }

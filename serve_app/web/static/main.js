@@ -1,6 +1,7 @@
 // The page: the view of its address (link.js), what is known (store.js), and the panels that draw both. Data flows one way: from requests
 // and the stream through the events of the store to the panels.
 import { banner, headline, lastKnownAt, showNotes, stopText } from "./banner.js";
+import { contextLoader } from "./context.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { decisionDialog } from "./decision.js";
@@ -80,6 +81,7 @@ const timeline = timelineView({
     }),
 });
 const ranges = rangeLoader(draw);
+const context = contextLoader(draw);
 const bar = rangeBar({
   choose: (range) => go({ range, at: range ? read().at : null }),
   jump: (at) => go({ at, range: isPast(at) ? rangeAround(at) : null }),
@@ -102,6 +104,14 @@ const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? [])
 function shownRange(view) {
   const name = rangeOf(view, known.timeline?.kept_from);
   return name && known.newest ? ranges.load(known.mesh, name, known.newest.observed_at) : null;
+}
+
+/** What people look up first about a suspect; null: not loaded. Only snapshots have it. */
+function contextOf(/** @type {string} */ service) {
+  const at = read().at ?? null,
+    { archived, observed_at: shown } = known.verdict;
+  if (archived || (at && ends(at) !== ends(shown))) return null; // the verdict of the moment is on its way
+  return context({ mesh: known.mesh, at, newest: known.newest.observed_at }, service);
 }
 
 /** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
@@ -441,6 +451,7 @@ function draw() {
     map: known.map,
     isArchived: Boolean(view.at && known.verdict.archived),
     stale: stateNow().stopped ? lastKnownAt({ ...known, verdict: known.newest }) : "",
+    contextOf,
   });
   incidents.draw({
     mesh: known.mesh,
@@ -455,6 +466,7 @@ function draw() {
     canWrite: session.canWrite(),
     user: session.name(),
     newest: known.newest.observed_at,
+    contextOf,
   });
   drawFrontDoor(known.map?.front_door);
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
@@ -519,7 +531,9 @@ function drawState() {
   const state = stateShown();
   drawnState = `${state.name} ${state.why}`;
   if (!state.name) return; // it is known in a moment, and must not look calm until then
-  banner({ ...known, state, stateNow: stateNow(), incident: shownIncident(), view: read() });
+  const incident = shownIncident(),
+    suspect = incident?.suspects[0]?.service;
+  banner({ ...known, state, stateNow: stateNow(), incident, context: suspect && contextOf(suspect), view: read() });
   document.querySelector("main").classList.toggle("stale", state.stopped);
   const text = read().at && known.verdict.archived ? `archive, ${coarseness(known.verdict.archived)}` : state.stopped ? `last known state, ${lastKnownAt(known)}` : "";
   for (const label of document.querySelectorAll(".stale-label")) label.textContent = text;

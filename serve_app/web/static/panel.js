@@ -2,6 +2,7 @@
 // what happened to it.
 import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
+import { contextLines } from "./context.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
@@ -34,9 +35,10 @@ export function panelView(on) {
   const seriesOf = reasonSeries(() => drawn?.service && redraw());
 
   /**
-   * @param {any} next `{mesh, at, newest, service, source, suspects, incident, range, map, isArchived, stale}`; at: null: the newest
+   * @param {any} next `{mesh, at, newest, service, source, suspects, incident, range, map, isArchived, stale, contextOf}`; at: null: the newest
    * snapshot. incident: that the suspects are of; null: of none. range: `{start, end}` of the charts; null: the live window. map: of the moment. isArchived: whether the moment is from
-   * before the live window. stale: since when the newest data are, in words; empty: they are not.
+   * before the live window. stale: since when the newest data are, in words; empty: they are not. contextOf: a function with the
+   * context of a service, see context.js.
    */
   function draw(next) {
     const before = drawn?.service,
@@ -186,7 +188,13 @@ export function panelView(on) {
         text = reasonText(reason, drawn.incident, valueNow(reason, series, at, !drawn.at));
       return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, at) : null];
     });
-    return [score, ...rows, ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident)))];
+    const about = drawn.incident && drawn.contextOf(service);
+    return [
+      score,
+      ...rows,
+      ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident))),
+      ...contextLines(about && { ...about, links: {} }, suspect, drawn.incident), // the panel has all links already
+    ];
   }
 
   /** The charts: open for unusual metrics, folded for usual ones. */

@@ -13,7 +13,7 @@ import pytest
 import kernels.gpu
 import kernels.gpu_files
 from serve_app.collect.base import Finding
-from serve_app.doctor.connections import check_provider
+from serve_app.doctor.connections import check_provider, check_tools
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
@@ -21,6 +21,7 @@ from tests.live.redis import RedisProgram
 from tests.serve_app.access.oidc.provider_standin import CLIENT, SECRET, run_provider
 from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus.standin import start_server
+from tests.serve_app.collect.tools.recorded import LINES, SEARCH, loki, serve_answers
 from tests.serve_app.fake_gpu import FakeGpu, gpu
 from tests.serve_app.observability.trace_collector import run_trace_collector
 from tests.serve_app.stores.content import append
@@ -228,3 +229,15 @@ def test_each_mistake_is_a_problem(tmp_path: Path) -> None:
 
 def test_without_a_provider_there_is_nothing_to_check() -> None:
     assert list(check_provider(Settings())) == []
+
+
+def test_logs_and_traces_are_asked_with_the_query_of_the_mesh() -> None:
+    with serve_answers({LINES: loki(), SEARCH: 400}) as (url, asked):
+        meshes = {"shop": {"logs": {"loki": url}, "traces": {"tempo": url}}, "other": {}}
+        logs, traces = check_tools(Settings(meshes=meshes))
+    host = url.removeprefix("http://")
+    assert (logs.subject, logs.outcome, logs.found) == ("logs of shop", "ok", f"Loki at {host} takes the query")
+    assert (traces.subject, traces.outcome) == ("traces of shop", "warning")
+    assert f"Tempo at {host} refused the query (400)" in traces.found
+    assert "<b>no</b>" in traces.found, "doctor quotes the server, unlike the page"
+    assert len(asked) == 2

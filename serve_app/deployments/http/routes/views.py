@@ -42,6 +42,7 @@ from serve_app.web.documents import (
     TimelineDocument,
 )
 from serve_app.web.period import Subject
+from serve_app.web.tools import add_answers, question_of, subject_of
 
 MAX_VERDICTS = 1000  # of one answer
 MAX_FOUND = 1000  # services of one answer
@@ -144,11 +145,21 @@ async def details(
     service: Annotated[AskedService, Query()],
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
     at: At = None,
+    tools: Annotated[
+        bool,
+        Query(description="also read its newest error lines and a failing trace from Loki, Tempo or Jaeger; up to 3 s"),
+    ] = False,
 ) -> Response:
     """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
     events, incidents and mutes."""
     subject, links = Subject(service, source), Links.from_settings(backend.settings)
-    return json_response(await backend.ask(backend.of(mesh).pages.details, mesh, subject, at, links))
+    found = await backend.ask(backend.of(mesh).pages.details, mesh, subject, at, links)
+    if tools:
+        named = subject_of(found, mesh)
+        question = question_of(named, is_live=at is None)
+        answers = await backend.tools.find(mesh, backend.settings.mesh(mesh), question, at)
+        found = add_answers(found, answers, named, links)
+    return json_response(found)
 
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())

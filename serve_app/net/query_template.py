@@ -1,0 +1,47 @@
+"""Templates of queries in LogQL and TraceQL, in which ``$namespace`` and ``$service`` stand for names.
+
+A name comes from telemetry, so it can be any text. Both languages write a string in double quotes as Go does, and a
+name stays inside the string in which its placeholder stands.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+_STRING = re.compile(r'((?:[=!]~|\|~)\s*)?"((?:[^"\\]|\\.)*)"|`[^`]*`', re.DOTALL)  # in backticks nothing is escaped
+_PLACEHOLDER = re.compile(r"\$([A-Za-z]\w*)")
+
+
+def check_query(query: str) -> str:
+    """Return ``query`` if its placeholders are known, and stand in strings in double quotes.
+
+    Raises:
+        ValueError: if they do not; the message says what to write.
+    """
+    names = [name for one in _STRING.finditer(query) for name in _PLACEHOLDER.findall(one[2] or "")]
+    if outside := _PLACEHOLDER.search(_STRING.sub(lambda one: "" if one[2] is not None else one[0], query)):
+        raise ValueError(f'expected {outside[0]} inside a string in double quotes, such as app="$service"')
+    if unknown := [name for name in names if name not in ("namespace", "service")]:
+        raise ValueError(f"expected only the placeholders $namespace and $service, got ${unknown[0]}")
+    if "service" not in names:
+        raise ValueError("expected the placeholder $service: without it, the answer is the same for all services")
+    return query
+
+
+def fill_query(query: str, names: Mapping[str, str]) -> str:
+    """Return a checked query with the names in its strings. In a regular expression, a name matches itself."""
+
+    def fill(found: re.Match[str]) -> str:
+        operator, text = found[1] or "", found[2]
+        if text is None:
+            return found[0]
+        inside = {key: re.escape(name) if operator else name for key, name in names.items()}
+        quoted = {key: json.dumps(name, ensure_ascii=False)[1:-1] for key, name in inside.items()}
+        return f'{operator}"{fill_name(text, quoted)}"'
+
+    return _STRING.sub(fill, query)
+
+
+def fill_name(template: str, names: Mapping[str, str]) -> str:
+    """Return a plain text with the names in place of their placeholders."""
+    return _PLACEHOLDER.sub(lambda found: names[found[1]], template)

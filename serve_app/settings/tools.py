@@ -1,0 +1,89 @@
+"""Settings of the tools that have the logs and the traces of a mesh."""
+
+from typing import ClassVar, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from serve_app.net.endpoint import Endpoint
+from serve_app.net.query_template import check_query
+from serve_app.settings.base import AccessSettings, Address
+
+LOGQL = '{namespace="$namespace", service_name="$service"} |~ "(?i)(error|exception|fatal|panic)"'
+TRACEQL = (
+    '{ resource.service.name = "$service" && (resource.k8s.namespace.name = "$namespace" || '
+    'resource.service.namespace = "$namespace") && status = error } | select(span.http.response.status_code, '
+    "span.http.status_code, span.rpc.grpc.status_code, statusMessage)"
+)
+
+
+class ToolSettings(AccessSettings):
+    """A tool that the page asks about a suspect when someone looks at it."""
+
+    KINDS: ClassVar[tuple[str, ...]]  # of tools: the settings with an address
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the tool; None: there is none."""
+        return next((kind for kind in self.KINDS if getattr(self, kind)), None)
+
+    @property
+    def target(self) -> Endpoint:
+        """The server of the tool, of which there must be one."""
+        return self.endpoint(getattr(self, str(self.kind)))
+
+    @property
+    def name(self) -> str:
+        """``Loki at loki.example:3100``."""
+        return f"{str(self.kind).capitalize()} at {urlsplit(self.target.url).netloc}"
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> Self:
+        kinds = [kind for kind in self.KINDS if getattr(self, kind)]
+        if len(kinds) > 1 or (not kinds and self.model_dump() != type(self).model_construct().model_dump()):
+            raise ValueError(f"expected one of {', '.join(self.KINDS)}, got {' and '.join(kinds) or 'none'}")
+        return self
+
+
+class MeshLogSettings(ToolSettings):
+    """The logs of a mesh: a suspect on the page shows the newest error lines."""
+
+    KINDS = ("loki",)
+
+    loki: Address | None = Field(None, description="base URL of Loki; none: the page shows no log lines")
+    query: str = Field(
+        LOGQL,
+        description="LogQL of the error lines of a service; $namespace and $service, inside double quotes, stand for "
+        "its names",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_query(self) -> Self:
+        check_query(self.query)
+        return self
+
+
+class MeshTraceSettings(ToolSettings):
+    """The traces of a mesh: a suspect on the page shows one that failed."""
+
+    KINDS = ("tempo", "jaeger")
+
+    tempo: Address | None = Field(None, description="base URL of Tempo; none: the page shows no trace")
+    jaeger: Address | None = Field(
+        None, description="base URL of the query service of Jaeger, or of another tool with its API, instead of Tempo"
+    )
+    query: str = Field(
+        "",
+        description="TraceQL of the failing spans of a service, with the same placeholders. For Jaeger, the name of "
+        f"the service there, such as $service.$namespace. Empty: `{TRACEQL}`, and for Jaeger $service",
+    )
+
+    @property
+    def chosen_query(self) -> str:
+        """The query for the tool."""
+        return self.query or ("$service" if self.jaeger else TRACEQL)
+
+    @model_validator(mode="after")
+    def _has_a_query(self) -> Self:
+        check_query(f'"{self.chosen_query}"' if self.jaeger else self.chosen_query)
+        return self
