@@ -78,8 +78,7 @@ def deployments(manifests: Manifests) -> list[Deployment]:
         claims = {"CPU": options["num_cpus"], "GPU": options.get("num_gpus", 0)}
         found.append(Deployment(one["name"], counts[one["name"]], claims, one.get("max_replicas_per_node")))
     light = {"CPU": LIGHT_CPUS, "GPU": 0.0}
-    if settings.collected:
-        found.append(Deployment("Collector", settings.collector.replicas, light, None))
+    found.append(Deployment("Collector", settings.collector.replicas, light, None))
     if settings.notify.has_receivers:
         found.append(Deployment("Notifier", 1, light, None))
     return found

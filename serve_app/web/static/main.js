@@ -24,7 +24,7 @@ import { dispatch, isPast, known, shownIncident, stateNow, stateShown } from "./
 import { drawTab } from "./tab.js";
 import { timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { ends, namespace, readable, setMoment } from "./words.js";
+import { ends, namespace, readable, setMoment, time } from "./words.js";
 import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
@@ -300,7 +300,7 @@ function listSoon() {
 function empty() {
   waitFor("mesh");
   headline(null, "No mesh yet", "Connect one in a minute. Its first snapshot appears here automatically.");
-  drawStart(session.needsToken());
+  drawStart(session.needsToken(), `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`);
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
@@ -396,6 +396,7 @@ function draw() {
     return;
   }
   waitFor("nothing more");
+  if (view.view === "start") drawStart(session.needsToken());
   const range = shownRange(view);
   bar.draw(range?.name ?? null, view.at);
   by("mesh").value = known.mesh;
@@ -611,7 +612,10 @@ const KEYS = {
   ArrowRight: () => step(1),
   "[": () => visitNext(-1),
   "]": () => visitNext(1),
-  Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null, range: null }),
+  Escape: () => {
+    const { history, view } = read();
+    go(history ? { history: null } : { at: null, service: null, source: null, range: null, view: view === "start" ? null : view });
+  },
   p: () => {
     const { service, source } = read();
     if (service) select(service, source ?? null);
