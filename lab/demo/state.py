@@ -167,7 +167,7 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
 def _update(
     known: Mapping[str, AlertRecord], verdict: VerdictDocument, incidents: Sequence[IncidentDocument]
 ) -> dict[str, AlertRecord]:
-    """Return the incidents by id, those of a verdict as they are now."""
+    """Return the incidents by id; the incidents of the verdict replace what was known of them."""
     now = {}
     for one in incidents:
         begin = known[one.id].begin if one.id in known else verdict.observed_at

@@ -89,8 +89,8 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
 
 
 class Terminal:
-    """Shows what changes while the service runs: receivers that fail, and the past of new meshes as it is read, with a
-    bar for each where there is a terminal, else with lines."""
+    """Shows what changes while the service runs: receivers that fail, and how much of the past of new meshes has been
+    read. That is a bar for each mesh where there is a terminal, else lines."""
 
     def __init__(self) -> None:
         self._bars, self._news = bars(), News()

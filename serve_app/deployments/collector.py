@@ -120,7 +120,7 @@ class Collector:
         return draw_picture(poll.snapshot, chosen.entry_points)
 
     async def update_connections(self) -> None:
-        """Poll the meshes that are connected now, and no others beside those of the settings."""
+        """Poll the meshes that are connected now, beside the meshes of the settings, and no others."""
         caller = Caller(Deadline.after(self._deadline_seconds))
         known = await caller.ask(doors_of(self._sessions).connections.all)
         known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}

@@ -1,4 +1,4 @@
-"""The meshes that people connect on the page, beside those of the settings: the address of the Prometheus of each."""
+"""The meshes that people connect on the page, beside the meshes of the settings: the address of each Prometheus."""
 
 import json
 

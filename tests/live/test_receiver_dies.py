@@ -75,6 +75,7 @@ def test_an_alertmanager_that_dies_is_said_everywhere_until_it_returns(tmp_path:
     with alertmanager(tmp_path) as manager:
         service = Service(tmp_path, manager.url)
         try:
+            assert service.url, "it is ready"
             assert eventually(lambda: service.is_failing() == 0), "it is tried at the start"
             assert (service.problems(), service.diagnosis()) == ([], "ok")
             assert "notifications:" not in service.terminal

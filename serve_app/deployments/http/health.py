@@ -1,5 +1,5 @@
-"""What probes are told: which device, kernels and weights the scorers work with, and which meshes read their past.
-Replicas are asked once for many probes."""
+"""Answers to probes: the device, kernels and weights of the scorers, and the meshes whose past is being read. Replicas
+are asked once for many probes."""
 
 import asyncio
 import math

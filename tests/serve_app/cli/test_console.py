@@ -124,7 +124,9 @@ def test_the_past_of_a_mesh_has_a_line_for_each_quarter_where_there_is_no_bar(
     ]
 
 
-def test_a_receiver_is_told_once_and_again_when_it_takes_notifications(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_receiver_that_fails_has_one_line_and_another_when_it_takes_notifications(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     stderr_console.cache_clear()
     terminal = Terminal()
     for problems in ((), ("slack takes none",), ("slack takes none",), ()):
