@@ -91,3 +91,4 @@ def test_an_alertmanager_that_dies_is_said_everywhere_until_it_returns(tmp_path:
             assert eventually(lambda: service.is_failing() == 0), "metrics"
         finally:
             kill_all(psutil.Process(service.program.pid))
+            service.program.kill()
