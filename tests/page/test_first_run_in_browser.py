@@ -168,7 +168,7 @@ def test_a_prometheus_is_connected_without_a_restart(one: Tab, base: str, tmp_pa
         one.assert_accessible()
         one.page.press("#ways input[name=mesh]", "Enter")
         one.until(lambda: "Connected: 4 services, 3 calls." in one.text("#ways form [role=status]"), "what it shows")
-        one.page.keyboard.press("Escape")
+        one.page.click("#connect")
         one.until(lambda: not one.page.is_visible("#start"), "the form is closed")
         one.page.goto(f"{base}/#mesh=second")
         one.until(lambda: one.text("#headline").startswith("Learning this mesh"), "the mesh appears")

@@ -396,6 +396,7 @@ function draw() {
     return;
   }
   waitFor("nothing more");
+  by("connect").setAttribute("aria-pressed", String(view.view === "start"));
   if (view.view === "start") drawStart(session.needsToken());
   const range = shownRange(view);
   bar.draw(range?.name ?? null, view.at);
@@ -612,10 +613,7 @@ const KEYS = {
   ArrowRight: () => step(1),
   "[": () => visitNext(-1),
   "]": () => visitNext(1),
-  Escape: () => {
-    const { history, view } = read();
-    go(history ? { history: null } : { at: null, service: null, source: null, range: null, view: view === "start" ? null : view });
-  },
+  Escape: () => go(read().history ? { history: null } : { at: null, service: null, source: null, range: null }),
   p: () => {
     const { service, source } = read();
     if (service) select(service, source ?? null);
@@ -679,6 +677,7 @@ by("space").addEventListener("change", () => {
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);
+by("connect").addEventListener("click", () => go({ view: read().view === "start" ? null : "start" }));
 by("menu").addEventListener("click", () => {
   const isOpen = by("menu").getAttribute("aria-expanded") !== "true";
   by("menu").setAttribute("aria-expanded", String(isOpen));
