@@ -47,8 +47,8 @@ class AsJson(AddContext):
 
 
 def install() -> None:
-    """Send the log of this process to Serve's log, and leave out what says nothing of Serve's own lines. Each process of
-    the service calls this once, as it starts."""
+    """Send the log of this process to Serve's log, and leave out lines of Serve itself that say nothing. Each
+    process of the service calls this once, as it starts."""
     serve = logging.getLogger(SERVE)
     if _says_something not in serve.filters:
         serve.addFilter(_says_something)
