@@ -76,8 +76,8 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession, which scores, or has replicas of Scorer and MetaModel score.
-    Depending on the settings it has a Collector and a Notifier too.
+    """The application: HTTP to Ingress to MeshSession, which scores, or has replicas of Scorer and MetaModel score; a
+    Collector; and a Notifier, if the settings have receivers.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -111,11 +111,9 @@ def application(settings: Settings) -> Application:
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
     ).bind(settings, scorer, meta)
     notifier = _light(Notifier).bind(settings) if settings.notify.has_receivers else None
-    collector = None
-    if settings.collected:
-        collector = _light(
-            Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
-        ).bind(settings, session)
+    collector = _light(
+        Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
+    ).bind(settings, session)
     # More than the sessions take and queue, so that a refused client gets our error.
     sessions = front.max_session_replicas or front.session_replicas
     passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS

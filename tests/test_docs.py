@@ -338,7 +338,7 @@ def test_commands_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")  # an error document fails the command
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with run_block(typed("serve run"), tmp_path):
+    with run_block(typed("tagae serve\n"), tmp_path):
         outputs = {block.text: ran(block, tmp_path) for block in BLOCKS if is_run(block)}
     outcomes(outputs)
     assert (tmp_path / "incident.html").stat().st_size > 10_000
@@ -438,7 +438,7 @@ def run_block(text: str, folder: Path) -> Iterator[None]:
     try:
         for line in process.stdout:
             output.append(line)
-            if "is ready at" in line:
+            if line.startswith("ready after"):
                 break
         else:
             raise AssertionError("".join(output)[-2000:])

@@ -61,11 +61,13 @@ class Controls:
     Attributes:
         speed: times real time; 0 is as fast as possible.
         paused: no snapshot is sent.
+        pauses: whether to pause at the first incident.
         turn: advances the services that the options offer.
     """
 
     speed: float = 60.0
     paused: bool = False
+    pauses: bool = False
     turn: int = 0
 
 

@@ -8,6 +8,7 @@ from lab.demo.outcomes import outcome, tally
 from lab.demo.state import WARM_UP, DemoState
 from lab.demo.story import MeshEvent, event_text, start_of
 from lab.simulator.events.faults import Fault
+from serve_app.web.history import instant
 
 MAX_EVENTS = 12  # the newest ones
 
@@ -25,6 +26,7 @@ def encode(state: DemoState) -> bytes:
         "warm_up_snapshots": WARM_UP,
         "menu": [_option(state, option) for option in state.menu],
         "controls": {"speed": controls.speed, "paused": controls.paused},
+        "newest": instant(state.snapshots[-1].verdict.observed_at) if state.snapshots else None,
         "deeds": [_event(state, event) for event in events],
         "tally": tally(state),
         "notice": state.notice,

@@ -13,6 +13,7 @@ STYLES = {
     "ended": "yellow",
     "ALERT": "bold red",
     "notice": "yellow",
+    "paused": "bold cyan",
     "PASS": "bold green",
     "FAIL": "bold red",
     "normal": "dim",

@@ -60,7 +60,7 @@ def conclude(state: DemoState) -> DemoState:
 
 
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
-    """Right: each alert on the fault names the culprit among its first suspects when its score is highest. Further
+    """Right: each alert on the fault names the culprit among its first suspects, as the page shows it last. Further
     alerts disturb a person again, but do not mislead: the text counts them."""
     if not state.snapshots:
         return EventOutcome("not detected yet")

@@ -65,7 +65,7 @@ def demonstrate(
 
     with wait("Simulating a mesh"):
         simulator = Simulator(MeshSpec(services=services, seed=seed))
-        state = begin(simulator, seed, Controls(speed=speed))
+        state = begin(simulator, seed, Controls(speed=speed, pauses=not once))
     console.print(f"Simulated mesh: {state.title}", soft_wrap=True)
     began = time.perf_counter()
     with TemporaryDirectory(prefix="tagae-demo-") as folder:

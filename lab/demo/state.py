@@ -13,8 +13,7 @@ from lab.demo.story import (
     name_suspects,
     start_of,
 )
-from lab.evaluation.measures.located import LocatedFault, LocatedRun
-from lab.evaluation.measures.series import Followed, follow
+from lab.evaluation.measures.located import AlertRecord, LocatedFault, LocatedRun
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import WIRING_KINDS
 from lab.simulator.simulator import Simulator
@@ -23,6 +22,7 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 MESH = "demo"
 WARM_UP = 70  # normal snapshots before the first event
 KEPT = 400  # verdicts
+PAUSED = "Paused at the first incident: look at the page, then press Resume"
 CHANGE_SNAPSHOTS = 20  # for which a change counts as under way
 
 
@@ -48,8 +48,8 @@ class DemoState:
         snapshots: the newest last.
         news: label, one of ``lab.demo.lines.STYLES``, and text of each line about the newest snapshot.
         events: all faults and changes so far, in the order of starting them.
-        raised: all alerts so far, by incident.
-        noticed: all notices so far; they raise no alert.
+        raised: all alerts so far, by incident, as the page has shown them last.
+        noticed: the same of all notices so far; they raise no alert.
         passed: whether the detector passed the story; None: it has not ended.
         notice: answer to the last button.
     """
@@ -62,8 +62,8 @@ class DemoState:
     snapshots: tuple[ScoredSnapshot, ...] = ()
     news: tuple[tuple[str, str], ...] = ()
     events: tuple[MeshEvent, ...] = ()
-    raised: Mapping[str, Followed] = field(default_factory=dict)
-    noticed: Mapping[str, Followed] = field(default_factory=dict)
+    raised: Mapping[str, AlertRecord] = field(default_factory=dict)
+    noticed: Mapping[str, AlertRecord] = field(default_factory=dict)
     passed: bool | None = None
     notice: str = ""
 
@@ -83,7 +83,7 @@ class DemoState:
         """
         begin = self.time_of(0) if self.snapshots else datetime.min.replace(tzinfo=UTC)
         alerts, notices = (
-            tuple(one.record for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
+            tuple(one for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
         )
         located = tuple(
             LocatedFault(
@@ -149,15 +149,30 @@ def press(state: DemoState, key: str) -> DemoState:
 
 
 def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
-    verdict = snapshot.verdict
-    raised, noticed = dict(state.raised), dict(state.noticed)
-    follow(raised, verdict.observed_at, verdict.alerts)
-    follow(noticed, verdict.observed_at, verdict.notices)
+    """Return the state with a snapshot and its verdict. At the first incident, it may pause."""
+    verdict, controls, notice = snapshot.verdict, state.controls, state.notice
+    raised, noticed = _update(state.raised, verdict, verdict.alerts), _update(state.noticed, verdict, verdict.notices)
     new = [one for one in verdict.alerts if one.id not in state.raised]
     new += [one for one in verdict.notices if one.id not in state.noticed]
     news = (*_news_of_events(state, snapshot), *map(_news_of_incident, new))
+    if controls.pauses and raised:
+        controls, notice = replace(controls, paused=True, pauses=False), PAUSED
+        news = (*news, ("paused", PAUSED))
     snapshots = (*state.snapshots, snapshot)[-KEPT:]
-    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, news=news)
+    return replace(
+        state, snapshots=snapshots, raised=raised, noticed=noticed, news=news, controls=controls, notice=notice
+    )
+
+
+def _update(
+    known: Mapping[str, AlertRecord], verdict: VerdictDocument, incidents: Sequence[IncidentDocument]
+) -> dict[str, AlertRecord]:
+    """Return the incidents by id; the incidents of the verdict replace what was known of them."""
+    now = {}
+    for one in incidents:
+        begin = known[one.id].begin if one.id in known else verdict.observed_at
+        now[one.id] = AlertRecord(one.id, begin, tuple(s.service for s in one.suspects), frozenset(one.affected))
+    return {**known, **now}
 
 
 def _news_of_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,8 @@ def _mesh_need(method: str, path: str) -> Need:
         return Need(Scope.READ, mesh)
     if method == "POST" and (tuple(below) in MESH_POSTS or _acts_on_incident(below)):
         return Need(Scope.WRITE, mesh)
+    if below == ["source"]:  # the service opens connections to the address
+        return Need(Scope.ADMIN, mesh, all_meshes=True)
     if method == "DELETE" and len(below) == 2 and below[0] in MESH_DELETES and below[1]:
         return Need(Scope.WRITE, mesh)
     return Need(Scope.ADMIN, mesh)

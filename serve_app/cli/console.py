@@ -21,6 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from rich.text import Text
 
 from model.errors import ModelError
@@ -29,6 +30,7 @@ from serve_app.errors import ServeError
 from serve_app.observability.logs import stderr_handler
 
 T = TypeVar("T")
+UNFOLDED = 10_000  # columns
 NOTE_SECONDS = 60.0  # between two lines about long work
 log = logging.getLogger(__name__)
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
@@ -44,6 +46,11 @@ def stderr_console() -> Console:
 def print_note(text: str) -> None:
     """Print a line on stderr, above a progress bar if there is one."""
     stderr_console().print(escape(text), soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout. No line is folded at the width of the terminal, so that ids can be copied."""
+    Console(highlight=False, width=UNFOLDED).print(table)
 
 
 def write_json(component: str) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.console import bars, print_note, reporter, spinner
+from serve_app.cli.console import bars, print_note, print_table, reporter, spinner
 from serve_app.cli.options import Assignments, ConfigFile, blame, of_service, read_settings
 from serve_app.errors import BadSettings
 
@@ -65,11 +64,11 @@ def list_models(
         return
     table = Table(box=None, pad_edge=False)
     for name in ("version", "in use", "created (UTC)", "parent", "MB", "trained on", "results"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name)
     for card in cards:
         table.add_row(*map(escape, _row(card, rollout)))
     if cards:
-        Console(highlight=False).print(table)
+        print_table(table)
     print_note(f"{len(cards)} model{'' if len(cards) == 1 else 's'}")
 
 
@@ -428,7 +427,7 @@ def _print_comparison(found: "ComparisonOfModels") -> None:
         ("difference of the mesh scores", found.score_difference),
     ):
         table.add_row(name, _interval(value), "")
-    Console(highlight=False).print(table)
+    print_table(table)
     meshes = f"{found.meshes} mesh{'' if found.meshes == 1 else 'es'}"
     print_note(f"{found.snapshots} snapshots of {meshes}, {found.days:.2g} days together; 95% intervals in brackets")
 

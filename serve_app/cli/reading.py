@@ -83,7 +83,7 @@ def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
 
 
 def notes(sources: Sequence["Source"]) -> Iterator[str]:
-    """Yield notes on calls and instants that were left out."""
+    """Yield notes on calls, planned changes and instants that were left out."""
     from serve_app.collect.prometheus.past import PastPeriod
 
     for reader in _readers(sources):
@@ -92,6 +92,9 @@ def notes(sources: Sequence["Source"]) -> Iterator[str]:
                 f"{reader.path.name}: left out {reader.dropped_calls} calls at times when a service was missing, and "
                 f"{reader.unmeasured_calls} without a rate"
             )
+        if reader.unnamed_changes:
+            what = "change: its" if reader.unnamed_changes == 1 else "changes: their"
+            yield f"{reader.path.name}: left out {reader.unnamed_changes} planned {what} object is no service"
     for source in sources:
         if isinstance(source, PastPeriod) and source.missing:
             at, why = source.missing[0]

@@ -11,13 +11,16 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
+from rich.progress import TaskID
 
-from serve_app.cli.console import Steps, print_state, spinner, write_json
+from serve_app.cli.console import Steps, bars, print_state, spinner, write_json
 from serve_app.cli.options import Assignments, ConfigFile, overrides
 from serve_app.observability.logs import stderr_handler
 from serve_app.runtime.environment import leave_other_clusters
 from serve_app.runtime.kept import Kept
+from serve_app.runtime.supervisor import News, watch
 
+LINES = 4  # about the past of a mesh, where there is no bar
 LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
 OWNS_PROCESS = "owns the process"  # what the console script passes to its commands
 
@@ -69,14 +72,15 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
     fork_server.start()  # its imports take as long as ours, on another core
     from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
-    from serve_app.runtime.supervisor import watch
 
     lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
     kept.report(urlsplit(url).port or 0)
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
-    if reason := watch(url, lifetime.ended, _print_receivers):
+    with closing(Terminal()) as terminal:
+        reason = watch(url, lifetime.ended, terminal.tell)
+    if reason:
         print_state("lost:", f"{reason}; the service starts again", "bold yellow")
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Ray prints pages of its log about it
             lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
@@ -84,11 +88,39 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
         lifetime.stop()
 
 
-def _print_receivers(problems: tuple[str, ...]) -> None:
-    for problem in problems:
-        print_state("notifications:", problem, "bold red")
-    if not problems:
-        print_state("notifications:", "all receivers take them again", "bold green")
+class Terminal:
+    """Shows what changes while the service runs: receivers that fail, and how much of the past of new meshes has been
+    read. That is a bar for each mesh where there is a terminal, else lines."""
+
+    def __init__(self) -> None:
+        self._bars, self._news = bars(), News()
+        self._tasks: dict[str, TaskID] = {}
+
+    def close(self) -> None:
+        self._bars.stop()
+
+    def tell(self, news: News) -> None:
+        before, self._news = self._news, news
+        if news.receivers != before.receivers:
+            for problem in news.receivers:
+                print_state("notifications:", problem, "bold red")
+            if not news.receivers:
+                print_state("notifications:", "all receivers take them again", "bold green")
+        for mesh, share in news.replays:
+            self._show_replay(mesh, share, dict(before.replays).get(mesh))
+        for mesh in dict(before.replays).keys() - dict(news.replays).keys():
+            self._bars.remove_task(self._tasks.pop(mesh))
+            print_state("reading:", f"the past of {mesh} has been read", "bold green")
+        if not self._tasks:
+            self._bars.stop()
+
+    def _show_replay(self, mesh: str, share: float, before: float | None) -> None:
+        if mesh not in self._tasks:
+            self._bars.start()
+            self._tasks[mesh] = self._bars.add_task(f"reading the past of {mesh}, %", total=100)
+        self._bars.update(self._tasks[mesh], completed=round(100 * share))
+        if self._bars.disable and (before is None or int(LINES * share) > int(LINES * before)):
+            print_state("reading:", f"the past of {mesh}, {share:.0%}", "cyan")
 
 
 def _links(url: str) -> str:

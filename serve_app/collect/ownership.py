@@ -61,17 +61,26 @@ class Ownership:
         renewal_seconds: float = RENEWAL_SECONDS,
     ) -> None:
         self._leases, self._note = leases, note
+        self._first = float("inf") if leases is None else 0.0  # until when a mesh is owned at first
         self._lease_seconds, self._renewal_seconds = lease_seconds, renewal_seconds
-        until = float("inf") if leases is None else 0.0
-        self._until = dict.fromkeys(meshes, until)  # s of the monotonic clock
+        self._until = dict.fromkeys(meshes, self._first)  # s of the monotonic clock
         self._notes: dict[str, bytes] = {}  # of other owners
         self._renewed = asyncio.Event()
         self._has_ended = False
         self._lock = Lock()  # no lease is taken while or after all are ended
 
+    def add(self, mesh: str) -> None:
+        """Try to own one more mesh from now on."""
+        self._until[mesh] = self._first
+
+    def remove(self, mesh: str) -> None:
+        """No longer own a mesh. Its lease expires by itself."""
+        self._until.pop(mesh, None)
+        self._notes.pop(mesh, None)
+
     def is_owner(self, mesh: str) -> bool:
         """Whether this process collects a mesh now."""
-        return not self._has_ended and time.monotonic() < self._until[mesh]
+        return not self._has_ended and time.monotonic() < self._until.get(mesh, 0.0)
 
     def note_of(self, mesh: str) -> bytes | None:
         """The owner's last note; None if this process owns the mesh, or the owner is unknown."""
@@ -105,18 +114,22 @@ class Ownership:
 
     def _renew(self) -> None:
         assert self._leases is not None
-        for mesh in self._until:
+        for mesh in list(self._until):
             with self._lock:
                 if self._has_ended:
                     return
+                if mesh not in self._until:  # removed meanwhile
+                    continue
                 asked = time.monotonic()
                 note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
             owned = self.is_owner(mesh)
             if note is None:
                 self._notes.pop(mesh, None)
-                self._until[mesh] = asked + self._lease_seconds
+                until = asked + self._lease_seconds
             else:
-                self._notes[mesh], self._until[mesh] = note, 0.0
+                self._notes[mesh], until = note, 0.0
+            if mesh in self._until:
+                self._until[mesh] = until
             if owned != (note is None):
                 log.warning(
                     "mesh %s: this process %s", mesh, "collects it from now on" if note is None else "stands by"
@@ -125,5 +138,5 @@ class Ownership:
     def _end(self) -> None:
         if self._leases is not None:
             with self._lock:
-                for mesh in self._until:
+                for mesh in list(self._until):
                     self._leases.end(mesh)

@@ -4,8 +4,8 @@ The snapshots of the past go through the same pipeline as live ones, so the firs
 time of day, a history, and incidents that people can compare with what they know of that day. Their verdicts are marked
 as replayed, and no notification is sent.
 
-Prometheus answers one range at a time, and has a pause while the snapshots of a range are scored. How long a range is
-depends on the number of its samples. After a restart, the replay continues behind the newest replayed verdict.
+Prometheus answers one range at a time, while the snapshots of the range before are scored. How long a range is depends
+on the number of its samples. After a restart, the replay continues behind the newest replayed verdict.
 """
 
 import asyncio
@@ -79,17 +79,25 @@ class Replay:
         return done
 
     async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
-        """Yield the polls of one range after the other, up to the present."""
-        step, count = self.step_seconds, 1
+        """Yield the polls of one range after the other, up to the present. The next range is read meanwhile."""
+        step = self.step_seconds
+
+        def read_next(count: int) -> asyncio.Task[Sequence[Poll] | None] | None:
+            if not self.is_owner() or begin > self.newest():
+                return None
+            left = floor((self.newest() - begin) / step) + 1
+            return asyncio.create_task(self._read(source, Instants(begin, step, min(count, left))))
+
         with closing(self.open_past()) as source:
-            while self.is_owner() and begin <= self.newest():
-                left = floor((self.newest() - begin) / step) + 1
-                polls = await self._read(source, Instants(begin, step, min(count, left)))
-                if polls is None:
-                    return
-                yield polls
-                begin += len(polls) * step
-                count = range_length(polls, step)
+            reading = read_next(1)
+            try:
+                while reading is not None and (polls := await reading) is not None:
+                    begin += len(polls) * step
+                    reading = read_next(range_length(polls, step))
+                    yield polls
+            finally:
+                if reading is not None:
+                    reading.cancel()
 
     async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
         """The polls of a range; None if Prometheus does not answer, however often it is asked."""

@@ -1,4 +1,5 @@
-"""Collector: polls every configured mesh and hands its snapshots to the mesh's session."""
+"""Collector: polls the meshes of the settings, and those that people connect on the page, and hands their snapshots to
+the sessions of the meshes."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -16,15 +18,18 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.kubernetes.watch import EventWatch
 from serve_app.collect.loop import CollectorState, MeshCollector, ReadPast, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.scoring.messages import Resume
 from serve_app.deployments.session.doors import doors_of
-from serve_app.errors import ServeError, answer
+from serve_app.doctor.picture import MeshPicture, draw_picture
+from serve_app.errors import InvalidParameter, NoTelemetry, ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS, outcome_of
 from serve_app.observability.logs import set_log_context
 from serve_app.observability.spans import span, traceparent
@@ -40,7 +45,8 @@ from serve_app.web.period import RangeSteps, Subject, TimeRange
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
-PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer about the past
+PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer
+FOLLOW_SECONDS = 3.0  # between two looks at which meshes are connected
 log = logging.getLogger(__name__)
 
 
@@ -50,11 +56,16 @@ class Collector:
 
     Args:
         settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
+
+    Attributes:
+        _connected: of the meshes of the page, the Prometheus that is polled.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
         collected = settings.collected
+        self._settings = settings
+        self._connected: dict[str, str] = {}
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = connect(sessions)
         self._watches = {
@@ -64,10 +75,11 @@ class Collector:
         }
         self._ownership = Ownership(collected, open_leases(settings.store), self._note)
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
-        self._meshes, self._collector = collected, settings.collector
-        self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
+        self._meshes, self._collector = dict(collected), settings.collector
+        self._past = PastReader(self._meshes, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._past_thread = ThreadPoolExecutor(1, "past")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
+        self._tasks: set[asyncio.Task[None]] = set()  # all others
         self._instruments = open_instruments()
 
     async def check_health(self) -> None:
@@ -77,10 +89,10 @@ class Collector:
             RuntimeError: a loop has ended, which is a bug.
         """
         if not self._tasks:
-            self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops.values()}
-            self._tasks.add(asyncio.create_task(self._ownership.run()))
+            self._collecting = {name: asyncio.create_task(self._collect(one)) for name, one in self._loops.items()}
+            self._tasks = {asyncio.create_task(self._ownership.run()), asyncio.create_task(self._follow_connections())}
             self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
-        ended = [task for task in self._tasks if task.done()]
+        ended = [task for task in (*self._tasks, *self._collecting.values()) if task.done()]
         if ended:
             raise RuntimeError(f"a task of the collector has ended: {ended[0].exception()!r}")
 
@@ -89,12 +101,48 @@ class Collector:
         notes = {mesh: self._ownership.note_of(mesh) for mesh in self._loops}
         return [self._state(mesh) if note is None else CollectorState.unpack(note) for mesh, note in notes.items()]
 
+    async def connect(self, mesh: str, prometheus: str) -> MeshPicture:
+        """Collect a mesh from now on, also after a restart, and return what its Prometheus shows of it.
+
+        Raises:
+            InvalidParameter: the settings have its source.
+            NoTelemetry: nothing can be read there. Nothing was changed.
+        """
+        if self._settings.mesh(mesh).is_collected:
+            raise InvalidParameter(f"mesh {mesh!r}: expected one without a source in the settings; change it there")
+        chosen = self._with_source(mesh, prometheus)
+        poll = await asyncio.to_thread(_poll_once, chosen, self._collector, PAST_SHARE * self._deadline_seconds)
+        if poll.snapshot is None:
+            raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
+        caller = Caller(Deadline.after(self._deadline_seconds))
+        await caller.ask(doors_of(self._sessions).connections.add, mesh, prometheus)
+        await self.update_connections()
+        return draw_picture(poll.snapshot, chosen.entry_points)
+
+    async def update_connections(self) -> None:
+        """Poll the meshes that are connected now, beside the meshes of the settings, and no others."""
+        caller = Caller(Deadline.after(self._deadline_seconds))
+        known = await caller.ask(doors_of(self._sessions).connections.all)
+        known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}
+        for mesh in [one for one, url in self._connected.items() if known.get(one) != url]:
+            self._collecting.pop(mesh).cancel()
+            self._ownership.remove(mesh)
+            del self._connected[mesh], self._loops[mesh], self._meshes[mesh]
+        for mesh in known.keys() - self._connected.keys():
+            self._meshes[mesh] = self._with_source(mesh, known[mesh])
+            self._loops[mesh] = self._loop(mesh, self._meshes[mesh], self._collector)
+            self._ownership.add(mesh)
+            self._connected[mesh] = known[mesh]
+            self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
+
     async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
         """The metrics of a service, or of calls, in a period, from the mesh's Prometheus.
 
         Raises:
-            NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
+            UnknownMesh: the mesh is not collected.
+            NoTelemetry: it has no Prometheus, or this has no data of the period.
         """
+        self._require_collected(mesh)
         found = await asyncio.to_thread(self._past.read, mesh, period.start, period.end, period.points)
         values = metric_table(found.snapshots, subject)
         steps = RangeSteps(found.step_seconds, found.begin + np.arange(found.count) * np.float64(found.step_seconds))
@@ -105,10 +153,32 @@ class Collector:
 
     async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
         """The mesh at a past time, packed. Errors as in :meth:`past`."""
+        self._require_collected(mesh)
         return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
         await self._ownership.end()
+
+    def _require_collected(self, mesh: str) -> None:
+        if mesh not in self._meshes:
+            raise UnknownMesh(f"mesh {mesh!r}: its snapshots are pushed, so its past is only what is stored")
+
+    def _with_source(self, mesh: str, prometheus: str) -> MeshSettings:
+        """The settings of a mesh that was connected on the page."""
+        return self._settings.mesh(mesh).model_copy(update={"prometheus": prometheus})
+
+    async def _follow_connections(self) -> None:
+        """Collect the meshes that people connect, and no longer those that they delete, until cancelled."""
+        problem = ""
+        while True:
+            try:
+                await self.update_connections()
+                problem = ""
+            except ServeError as error:
+                if str(error) != problem:
+                    log.warning("it is not known which meshes are connected: %s", error)
+                problem = str(error)
+            await asyncio.sleep(FOLLOW_SECONDS)
 
     def _state(self, mesh: str) -> CollectorState:
         watch = self._watches.get(mesh)
@@ -195,3 +265,13 @@ class Collector:
             except ServeError as error:
                 log.warning("mesh %s: its newest snapshot is not known yet: %s", mesh, error)
                 await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _poll_once(mesh: MeshSettings, collector: CollectorSettings, within: float) -> Poll:
+    """Poll a mesh as the collector will. If its data arrive late, once more for an earlier instant; ``within`` s each
+    time."""
+    at = datetime.now(UTC) - timedelta(seconds=collector.behind_seconds)
+    with closing(MeshSource(mesh, collector.model_copy(update={"deadline_seconds": within}))) as source:
+        poll = source.poll(at)
+        late = poll.behind_seconds - collector.behind_seconds
+        return source.poll(at - timedelta(seconds=late)) if late > 0 else poll

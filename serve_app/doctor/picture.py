@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.front_door import find_entry_points
+from model.front_door import Values, find_entry_points, measure_entries
 from model.names import list_first
 from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric, mark_services
 
@@ -31,29 +31,45 @@ class MeshPicture:
     services: int
     calls: int
     entry_points: tuple[str, ...]  # services that get requests from outside, the busiest first
-    busiest: tuple[BusyService, ...]  # those whose rate is known
+    busiest: tuple[BusyService, ...]  # those whose requests are known
     odd: tuple[str, ...]  # what looks wrong, a sentence each
 
 
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
     """The picture of a snapshot; ``entry_points`` are the ids that the settings name."""
-    ids, rate = snapshot.node_ids, snapshot.node_features[:, RATE]
+    ids = snapshot.node_ids
     is_entry = find_entry_points(ids, snapshot.edge_index, entry_points)
-    is_known = snapshot.node_observed[:, RATE]
-    order = np.argsort(-np.where(is_known, rate, -1), kind="stable")
+    requests = _requests(snapshot, is_entry)
+    order = np.argsort(-requests, kind="stable")  # unknown ones last
     return MeshPicture(
         services=len(ids),
         calls=snapshot.num_edges,
         entry_points=tuple(ids[i] for i in order.tolist() if is_entry[i]),
-        busiest=tuple(BusyService(ids[i], float(rate[i])) for i in order[is_known[order]][:BUSIEST].tolist()),
+        busiest=tuple(
+            BusyService(ids[i], float(requests[i])) for i in order[~np.isnan(requests[order])][:BUSIEST].tolist()
+        ),
         odd=(
-            *_unusual_entry_points(snapshot, is_entry, mark_services(ids, entry_points)),
+            *_unusual_entry_points(snapshot, is_entry, mark_services(ids, entry_points), requests),
+            *_without_requests(snapshot, requests),
             *(text for check in _CHECKS for text in check(snapshot)),
         ),
     )
 
 
-def _unusual_entry_points(snapshot: MeshSnapshot, is_entry: BoolArray, named: BoolArray) -> Iterator[str]:
+def _requests(snapshot: MeshSnapshot, is_entry: BoolArray) -> Values:
+    """Requests of the services ``[N]``, 1/s; not a number where unknown. A gateway reports requests only as their
+    source, so those that it passes on stand for them."""
+    known = snapshot.node_observed[:, RATE]
+    found = np.where(known, snapshot.node_features[:, RATE].astype(np.float64), np.nan)
+    rows = np.flatnonzero(is_entry)
+    sent = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND, None].astype(np.float64)
+    found[rows] = measure_entries(rows, found[rows, None], snapshot.edge_index, sent.__getitem__)[:, 0]
+    return found
+
+
+def _unusual_entry_points(
+    snapshot: MeshSnapshot, is_entry: BoolArray, named: BoolArray, requests: Values
+) -> Iterator[str]:
     """Services without callers: all but those that the settings name, else all but the busiest. It is unusual, too, if
     there is none."""
     if not is_entry.any():
@@ -63,7 +79,7 @@ def _unusual_entry_points(snapshot: MeshSnapshot, is_entry: BoolArray, named: Bo
         )
     roots = is_entry & ~named
     if not named.any() and roots.any():
-        roots[np.argmax(np.where(roots, snapshot.node_features[:, RATE], -1))] = False
+        roots[np.argmax(np.where(roots, np.nan_to_num(requests), -1))] = False
     if roots.any():
         cause = _verb(
             roots,
@@ -89,9 +105,9 @@ def _in_pieces(snapshot: MeshSnapshot) -> Iterator[str]:
         yield "no service both calls and is called: a service may have one name as a caller and another as a callee"
 
 
-def _without_requests(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Callers that measure no requests of their own."""
-    unknown = ~snapshot.node_observed[:, RATE]
+def _without_requests(snapshot: MeshSnapshot, requests: Values) -> Iterator[str]:
+    """Services that are called, and measure no requests of their own."""
+    unknown = np.isnan(requests)
     if unknown.any():
         names = _list(snapshot, unknown)
         yield f"{names} {_verb(unknown, 'has', 'have')} no request rate: only their calls are known"
@@ -146,7 +162,6 @@ def _callers_disagree(snapshot: MeshSnapshot) -> Iterator[str]:
 _CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
     _alone,
     _in_pieces,
-    _without_requests,
     _quantiles_crossed,
     _slow,
     _callers_disagree,

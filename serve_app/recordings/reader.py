@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from model.errors import InvalidSnapshot
+from model.names import is_service_name
 from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.errors import BadRecording
 from serve_app.recordings.format import (
@@ -41,6 +42,7 @@ class RecordingReader:
         meta: content of meta.json.
         unmeasured_calls: rows of edges.parquet without a request rate in the latest pass of ``snapshots()``.
         dropped_calls: rows of edges.parquet at a time without any node row, in the latest pass.
+        unnamed_changes: rows of events.parquet whose object is no service, in the latest pass.
 
     Raises:
         BadRecording: if ``path`` is not a complete recording.
@@ -51,6 +53,7 @@ class RecordingReader:
         self.meta: dict[str, Any] = _read_meta(self.path)
         self.unmeasured_calls = 0
         self.dropped_calls = 0
+        self.unnamed_changes = 0
 
     @property
     def interval_seconds(self) -> float:
@@ -63,7 +66,7 @@ class RecordingReader:
         Raises:
             BadRecording: a column is missing, rows are not sorted by time, or a snapshot is invalid.
         """
-        self.unmeasured_calls = self.dropped_calls = 0
+        self.unmeasured_calls = self.dropped_calls = self.unnamed_changes = 0
         changes, announced = self.changes(), 0
         files = (
             _instants(self.path, "nodes", NODE_KEYS, NODE_METRICS),
@@ -128,14 +131,17 @@ class RecordingReader:
             silent = np.full((len(ids) - len(node_features), node_features.shape[1]), np.nan, np.float32)
             node_features = np.concatenate([node_features, silent])
             index = np.stack([_positions(end, ids) for end in ends])
+        names = ids.to_pylist()
+        named = [one for one in changes if is_service_name(one.service) or one.service in names]
+        self.unnamed_changes += len(changes) - len(named)
         try:
             return MeshSnapshot.create(
-                node_ids=ids.to_pylist(),
+                node_ids=names,
                 edge_index=index,
                 node_features=node_features,
                 edge_features=features,
                 observed_at=now,
-                changes=changes,
+                changes=named,
                 signals=signals,
             )
         except InvalidSnapshot as error:

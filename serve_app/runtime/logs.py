@@ -12,6 +12,8 @@ from serve_app.observability.logs import AddContext, JsonFormatter
 PACKAGES = ("serve_app", "model")
 SERVE = "ray.serve"
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked for every few seconds, for as long as the service runs
+CALL = "CALL "  # begins Serve's line about a call between replicas; some are as frequent
+ALL_ROUTES = "Got updated endpoints"  # begins a line of Serve's proxy of 3,000 characters
 
 
 class ToServeLog(logging.Handler):
@@ -45,11 +47,11 @@ class AsJson(AddContext):
 
 
 def install() -> None:
-    """Send the log of this process to Serve's log, and leave probes out of Serve's own lines. Each process of the
-    service calls this once, as it starts."""
+    """Send the log of this process to Serve's log, and leave out lines of Serve itself that say nothing. Each
+    process of the service calls this once, as it starts."""
     serve = logging.getLogger(SERVE)
-    if _is_no_probe not in serve.filters:
-        serve.addFilter(_is_no_probe)
+    if _says_something not in serve.filters:
+        serve.addFilter(_says_something)
     for package in PACKAGES:
         logger = logging.getLogger(package)
         if not any(isinstance(one, ToServeLog) for one in logger.handlers):
@@ -58,9 +60,12 @@ def install() -> None:
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides
 
 
-def _is_no_probe(record: logging.LogRecord) -> bool:
-    """Whether a record is not Serve's line about a request of a probe."""
-    return not getattr(record, "serve_access_log", False) or PROBES.isdisjoint(record.getMessage().split())
+def _says_something(record: logging.LogRecord) -> bool:
+    """Whether a record is none of Serve's lines about probes, calls between replicas, and all routes."""
+    text = record.getMessage()
+    if getattr(record, "serve_access_log", False):
+        return not text.startswith(CALL) and PROBES.isdisjoint(text.split())
+    return not text.startswith(ALL_ROUTES)
 
 
 def write_json(component: str) -> None:

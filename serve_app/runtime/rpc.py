@@ -159,7 +159,7 @@ class Caller:
                 if self.deadline.remaining_seconds <= pause:
                     raise NoCapacity(
                         f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
-                        "check `serve status` if this persists",
+                        "read its log if this persists",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     ) from error
             self.retries[remote.deployment_name] += 1

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 
 import httpx
 import psutil
@@ -32,18 +33,31 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], None] = lambda receivers: None) -> str:
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the service says of itself.
+
+    Attributes:
+        receivers: problems of receivers of notifications.
+        replays: new meshes whose past is being read, and how much of it has been, 0 to 1.
+    """
+
+    receivers: tuple[str, ...] = ()
+    replays: tuple[tuple[str, float], ...] = ()
+
+
+def watch(url: str, stop: threading.Event, tell: Callable[[News], None] = lambda news: None) -> str:
     """Watch the service of this process until ``stop``, or until it cannot go on.
 
     Args:
-        tell: gets the problems of receivers of notifications whenever they change.
+        tell: gets the news whenever they change.
 
     Returns:
         Why the service cannot go on; empty: it was stopped.
     """
     answered = probed = time.monotonic()
     silent, needed = 0, _find_irreplaceable()  # requests in a row without an answer
-    problems: tuple[str, ...] = ()
+    news = News()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
@@ -51,11 +65,10 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
                 probed = time.monotonic()
                 silent += 1
                 with suppress(httpx.HTTPError):
-                    found = _problems(http.get("/healthz"), problems)
+                    before, news = news, _read_news(http.get("/healthz"), news)
                     answered, silent = time.monotonic(), 0
-                    if found != problems:
-                        tell(found)
-                    problems = found
+                    if news != before:
+                        tell(news)
             silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
             running = {name for name, process in needed.items() if not _is_zombie(process)}
             if reason := reason_to_restart(running, silence):
@@ -78,11 +91,12 @@ def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
     return ""
 
 
-def _problems(answer: httpx.Response, before: tuple[str, ...]) -> tuple[str, ...]:
-    """The problems of receivers in an answer; those known before if it says nothing of them."""
+def _read_news(answer: httpx.Response, before: News) -> News:
+    """The news in an answer; those known before if it has none."""
     try:
         document = answer.json()
-        return tuple(document["receivers"]) if document["model"] else before
+        replays = tuple((one["mesh"] or "a mesh", float(one["share"])) for one in document["replays"])
+        return News(tuple(document["receivers"]), replays) if document["model"] else before
     except (ValueError, KeyError, TypeError):  # the service starts, or is overloaded
         return before
 

@@ -97,7 +97,7 @@ def deploy_all(settings: Settings) -> list[Any]:
         session = deploy(MeshSession(settings, scorer, meta))
     else:
         session = deploy(MeshSession(settings))
-    collector = deploy(Collector(settings, session)) if settings.collected else None
+    collector = deploy(Collector(settings, session))
     return [*made, Ingress(settings, session, collector)]
 
 

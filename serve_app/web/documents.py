@@ -115,7 +115,7 @@ class MapInCommon(Document):
         description="the first group in words, if it explains more than the first suspect; else empty",
         examples=["31 of 31 calls out of namespace maps fail, and 2 of 480 others"],
     )
-    next_step: str = Field(description="then what to do before the next step of the incident; else empty")
+    next_step: str = Field(description="then what to do instead of the next step of the incident; else empty")
     service: str = Field(description="the service of `next_step`; empty: it is about none")
 
 
@@ -144,7 +144,9 @@ class MapDocument(Document):
 class ServicesDocument(Document):
     """Services of a mesh whose names contain a text."""
 
-    services: list[ServiceKey] = Field(description="the same name first, then those that begin with the text")
+    services: list[ServiceKey] = Field(
+        description="the same name first, also in another namespace; then those that begin with the text"
+    )
     total: int = Field(ge=0, description="number of services that match")
 
 

@@ -22,14 +22,23 @@ class Alertmanager:
         self.url = f"http://{LOOPBACK}:{free_ports(1)[0]}"
         config = folder / "alertmanager.yml"
         config.write_bytes(msgspec.json.encode({"route": {"receiver": "none"}, "receivers": [{"name": "none"}]}))
-        command = [
+        self._folder = folder
+        self._command = [
             find_program("prometheus-alertmanager") or "prometheus-alertmanager",
             f"--config.file={config}",
             f"--storage.path={folder / 'alertmanager'}",
             f"--web.listen-address={self.url.removeprefix('http://')}",
             "--cluster.listen-address=",  # alone
         ]
-        self.program = Program("alertmanager", command, folder / "alertmanager.log")
+        self.program = self._start()
+
+    def restart(self) -> None:
+        """Run it again, after it was killed, with its address and data. Errors as of :func:`alertmanager`."""
+        self.program = self._start()
+        self.program.wait_for(f"{self.url}/-/ready")
+
+    def _start(self) -> Program:
+        return Program("alertmanager", self._command, self._folder / "alertmanager.log")
 
     def alerts(self) -> list[Alert]:
         answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=PATIENCE_SECONDS).raise_for_status()

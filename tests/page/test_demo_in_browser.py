@@ -53,8 +53,9 @@ def shown_incident(browser: Any, base: str, demo_page: None) -> dict[str, Any]:
             "the fault begins",
         )
         opened.page.wait_for_selector("#verdict.incident", timeout=1000 * PATIENCE_SECONDS)
-        opened.page.click("#demo button:text-is('Pause')")
-        opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses")
+        opened.until(lambda: show(base)["controls"]["paused"], "the demo pauses at its first incident")
+        opened.until(lambda: "at=" in opened.page.url, "the page stays at that moment")
+        opened.until(lambda: "Paused at the first incident" in opened.text("#demo"), "the panel says why")
         opened.until(lambda: deed["service"] in opened.text("#headline"), "the headline names the culprit", 10)
         texts = {name: opened.text(f"#{name}") for name in ("headline", "chips", "cards")}
         opened.until(lambda: opened.red() > quiet + LEAST_RED, "the graph shows the way it spread", 10)
@@ -145,6 +146,7 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str,
     one.open("/demo/#mesh=demo")
     pages = sum("alert within" in deed["outcome"] for deed in show(base)["deeds"])
     one.page.click("#demo button:text-is('Resume')")
+    one.until(lambda: "at=" not in one.page.url, "the page is live again")
     one.page.wait_for_selector("#verdict.calm", timeout=1000 * PATIENCE_SECONDS)
     start_event(one, "deploy")
     outcome = one.until(

@@ -16,7 +16,9 @@ import pytest
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from tests.live.programs import free_ports
+from tests.live.programs import free_ports, needs
+from tests.live.test_doctor_report import MESHES
+from tests.live.test_surveyed_series import prometheus_of
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.serving import push_all, serve
 from tests.serve_app.running import failing, record_simulation, start_command
@@ -24,6 +26,7 @@ from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
 
+DEAD = "http://127.0.0.1:9"  # the port of the discard protocol
 LOOKS = [(1440, "light"), (390, "dark")]
 QUICK = record_simulation(MeshSpec(services=30, seed=3, interval_seconds=3.0), 4)  # late after nine seconds
 SLOW = record_simulation(MeshSpec(services=30, seed=3, interval_seconds=60.0), 12)
@@ -141,6 +144,10 @@ def test_without_a_mesh_three_ways_to_connect_one_are_shown(one: Tab, base: str)
         assert not page.is_visible(hidden), "no empty frame"
     assert page.locator("#ways summary").all_inner_texts() == ["Prometheus", "Push", "Demo"]
     assert "tagae doctor --prometheus" in one.text("#ways")
+    page.fill("#ways input[name=prometheus]", DEAD)
+    page.click("#ways button:text-is('Connect')")
+    one.until(lambda: DEAD in one.text("#ways form [role=status]"), "why it is not connected")
+    assert httpx.get(f"{base}/v1/meshes").json() == []
     pushed, demo = f"{base}/v1/meshes/shop/snapshots", f"tagae score out/try --url {base} --mesh try"
     for name, command in (("Push", pushed), ("Demo", demo)):
         page.locator(f"#ways summary:text-is('{name}')").press("Enter")
@@ -148,6 +155,23 @@ def test_without_a_mesh_three_ways_to_connect_one_are_shown(one: Tab, base: str)
     checked = one.text("#start-check")
     assert checked.startswith("No snapshot has arrived yet. Checked at ")
     one.until(lambda: one.text("#start-check") != checked, "it checks again")
+
+
+@needs("prometheus", "promtool")
+def test_a_prometheus_is_connected_without_a_restart(one: Tab, base: str, tmp_path: Path) -> None:
+    push_all(base, "first", QUICK)
+    with prometheus_of(tmp_path, *MESHES["istio"]) as prometheus:
+        one.open("/#mesh=first")
+        one.page.click("#connect")
+        one.page.fill("#ways input[name=prometheus]", prometheus.url)
+        one.page.fill("#ways input[name=mesh]", "second")
+        one.assert_accessible()
+        one.page.press("#ways input[name=mesh]", "Enter")
+        one.until(lambda: "Connected: 4 services, 3 calls." in one.text("#ways form [role=status]"), "what it shows")
+        one.page.click("#connect")
+        one.until(lambda: not one.page.is_visible("#start"), "the form is closed")
+        one.page.goto(f"{base}/#mesh=second")
+        one.until(lambda: one.text("#headline").startswith("Learning this mesh"), "the mesh appears")
 
 
 def test_the_command_to_push_runs_and_the_page_learns_the_mesh(one: Tab, base: str) -> None:

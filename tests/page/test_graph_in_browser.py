@@ -154,6 +154,10 @@ def test_search_finds_and_unfolds_every_service(one: Tab) -> None:
     one.until(lambda: one.text("#panel-title") == hidden, "its panel")
     assert f"expand={namespace}" in one.page.url
     one.until(lambda: f"{hidden} is selected" in label(one), "the graph has it")
+    one.page.goto(f"{one.base}/#mesh=shop&view=all")
+    one.page.fill("#find", hidden.partition("/")[2].upper())
+    one.page.press("#find", "Enter")
+    one.until(lambda: one.text("#panel-title") == hidden, "its name without the namespace is enough")
     one.page.fill("#find", f"{hidden}-none")
     one.page.press("#find", "Enter")
     one.until(lambda: f"There is no service named {hidden}-none here." in one.text("#answer"), "it says so")

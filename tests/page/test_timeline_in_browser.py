@@ -1,5 +1,6 @@
 """The timeline: gaps, ranges beyond the live window, past moments, earlier days, before and after a deploy."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -203,6 +204,7 @@ def test_a_deploy_opens_before_and_after(one: Tab) -> None:
     one.until(lambda: "Before and after the deploy of" in one.text("#comparison"), "the title")
     one.until(lambda: "rose from" in one.text("#comparison .sentence"), "what is different")
     sentence = one.text("#comparison .sentence").lower()
+    assert re.match(r"only \d+ min of data before and \d+ min of data after the change\. ", sentence), sentence
     assert f"error rate of {FAILING} rose from" in sentence
     head = one.page.locator("#comparison tbody tr").first.inner_text()
     assert head.startswith(FAILING)

@@ -45,6 +45,7 @@ const parts = panel();
 let menu = ""; // keys of the existing options
 let options = new Map(); // of the menu, by key
 let request = null; // under way
+let held = null; // time of the newest snapshot while the demo is paused
 
 function button(key, words, meaning) {
   const one = element("button", { type: "button", textContent: words, title: meaning });
@@ -109,6 +110,17 @@ function showControls({ speed, paused }) {
   controls.speed.textContent = speed ? `${speed}× real time` : "full speed";
 }
 
+/** Look at the newest snapshot while the demo is paused: later, the page would say that data has stopped. */
+function hold({ controls: { paused }, newest }) {
+  const view = new URLSearchParams(location.hash.slice(1)),
+    now = paused ? newest : null;
+  if (Boolean(now) === Boolean(held)) return;
+  if (now && !view.has("at")) view.set("at", now);
+  else if (held && view.get("at") === held) view.delete("at");
+  held = now;
+  location.hash = view.toString();
+}
+
 function enable(show) {
   for (const one of parts.section.querySelectorAll("button, select")) {
     one.disabled = !show || (one === parts.start && (show.warming_up || !options.get(parts.event.value)?.service));
@@ -147,6 +159,7 @@ function render(show) {
   if (!parts.meaning.textContent) explainEvent();
   showControls(show.controls);
   showEvents(show);
+  hold(show);
   enable(show);
 }
 

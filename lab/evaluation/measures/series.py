@@ -9,7 +9,6 @@ import numpy as np
 from lab.evaluation.measures.located import AlertRecord
 from lab.evaluation.measures.truth import TICK, Flags, Floats, GroundTruth, Window, microseconds
 from model.verdict import Incident, Severity, Status, Verdict
-from serve_app.api.schemas.verdict import IncidentDocument
 
 NEAREST = timedelta(seconds=30)  # largest distance between a verdict and its snapshot, besides half a step
 LARGEST = 1e300  # stands for an infinite score
@@ -23,7 +22,7 @@ class Followed:
     """An incident over several snapshots: the time of the first one, and how it was when its score was highest."""
 
     begin: datetime
-    strongest: Incident | IncidentDocument
+    strongest: Incident
 
     @property
     def record(self) -> AlertRecord:
@@ -112,7 +111,7 @@ def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRe
     return _records([(time, now) for (time, _), now in zip(verdicts, alerts, strict=True)])
 
 
-def follow(known: dict[str, Followed], time: datetime, incidents: Iterable[Incident | IncidentDocument]) -> None:
+def follow(known: dict[str, Followed], time: datetime, incidents: Iterable[Incident]) -> None:
     """Add the incidents of one more snapshot, in place, by id."""
     for incident in incidents:
         before = known.get(incident.id)

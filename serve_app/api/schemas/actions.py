@@ -1,9 +1,9 @@
-"""Documents of what people do: feedback, actions on incidents, mutes, and test alerts."""
+"""Documents of what people do: feedback, actions on incidents, mutes, connections, and test alerts."""
 
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationInfo, computed_field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, computed_field, field_validator
 
 from serve_app.api.schemas.base import (
     MAX_ID,
@@ -18,7 +18,9 @@ from serve_app.api.schemas.base import (
     ServiceKey,
     Text,
 )
+from serve_app.net.endpoint import check_url
 
+MAX_URL = 2000  # characters
 Culprit = Annotated[GivenService | None, Field(description="the service that caused it, if known")]
 Note = Annotated[NoteText, Field(description="for people", examples=["nightly batch"])]
 
@@ -241,6 +243,25 @@ class MuteListDocument(Document):
     """The current and future mutes of a mesh."""
 
     mutes: list[KeptMuteDocument] = Field(description="in the order in which they were created")
+
+
+class ConnectionDocument(Document):
+    """Where the snapshots of a mesh come from."""
+
+    prometheus: Annotated[Text, AfterValidator(check_url)] = Field(
+        max_length=MAX_URL,
+        description="base URL of its Prometheus, without credentials: the settings can have these",
+        examples=["http://127.0.0.1:9090"],
+    )
+
+
+class ConnectedDocument(Document):
+    """What the Prometheus of a mesh shows of it now."""
+
+    services: int = Field(ge=1)
+    calls: int = Field(ge=0)
+    entry_points: list[ServiceKey] = Field(description="services that get requests from outside, the busiest first")
+    odd: list[str] = Field(description="what looks wrong, a sentence each")
 
 
 class TestAlertDocument(Document):

@@ -12,9 +12,9 @@ from serve_app.api.schemas.base import (
     MAX_CONTACT,
     MAX_KIND,
     MAX_REASON,
+    MAX_SERVICE,
     MAX_TEAM,
     Document,
-    GivenService,
     GivenServices,
     Instant,
     Number,
@@ -114,7 +114,11 @@ class ChangeDocument(Document):
     """A planned change: a deploy, a scaling, a retirement."""
 
     kind: Text = Field(min_length=1, max_length=MAX_KIND, pattern=r"\S", examples=["deploy"])
-    service: GivenService
+    service: Text = Field(
+        max_length=MAX_SERVICE,
+        description="`namespace/name`; a change of anything else is left out, and the header `tagae-left-out` says so",
+        examples=["shop/cart"],
+    )
     reason: Text = Field("", max_length=MAX_CHANGE_REASON, examples=["v1.4.2"])
 
 

@@ -156,10 +156,20 @@ class OneMeshDocument(MeshDocument):
     scoring: ScoringDocument | None = Field(None, description="null: no process that runs now has scored it")
 
 
+class ReplayProgress(Document):
+    """A new mesh whose past is being read."""
+
+    mesh: str | None = Field(description="its name, for callers who may see all meshes")
+    share: float = Field(ge=0, le=1, description="of its past that has been read")
+
+
 class HealthDocument(Document):
     """Health of the service and its parts; null means "no answer yet"."""
 
-    status: str = Field(examples=["ok"])
+    status: str = Field(
+        description="`ok` or `ready`; `starting`: the scorers have not answered yet, so that there is no model",
+        examples=["ok"],
+    )
     version: str = Field(examples=["0.1.0"])
     device: str | None = Field(None, description="of the scorers: `cpu` or `cuda`", examples=["cpu"])
     kernels: str | None = Field(
@@ -172,3 +182,4 @@ class HealthDocument(Document):
         default_factory=list,
         description="receivers that take no notifications, and why; addresses only for callers who may see all meshes",
     )
+    replays: list[ReplayProgress] = Field(default_factory=list, description="new meshes whose past is being read")

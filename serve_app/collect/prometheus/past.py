@@ -160,12 +160,16 @@ class PastSnapshots:
 
 class PastReader:
     """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are
-    remembered."""
+    remembered.
+
+    Args:
+        meshes: by name; they may change.
+    """
 
     def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings, within_seconds: float) -> None:
         self._meshes, self._collector, self._within = meshes, collector, within_seconds
         self._lock = Lock()
-        self._known: OrderedDict[tuple[str, int, int, int], PastSnapshots] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
 
     def read(self, mesh: str, begin: datetime, end: datetime, points: int) -> PastSnapshots:
         """The snapshots of a period, at most ``points``.
@@ -174,7 +178,7 @@ class PastReader:
             NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
         """
         settings = self._settings(mesh)
-        key = mesh, floor(begin.timestamp()), floor(end.timestamp()), points
+        key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and finds it here
             if key not in self._known:
                 found = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))

@@ -60,12 +60,11 @@ class Backend:
         records: doors of the session that usually writes the records of access, so that writes rarely collide.
     """
 
-    def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None) -> None:
+    def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector]) -> None:
         self.settings = settings
-        self.sessions = sessions
+        self.sessions, self.collector = sessions, collector
         self.doors = doors_of(sessions)
         self.records = doors_of(with_session(sessions, RECORDS))
-        self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
         self.tools = ToolLookup(min(TOOL_SECONDS, TOOL_SHARE * self._deadline_seconds))
 
@@ -97,13 +96,6 @@ class Backend:
         """Call a method of a handle, or of a door, within the usual deadline; errors as in :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
-    def collector_of(self, mesh: str) -> Handle[Collector] | None:
-        """The collector, if it collects a mesh."""
-        return self._collector if mesh in self.settings.collected else None
-
     async def collector_states(self) -> list[CollectorState]:
-        """The state of each collected mesh; an empty list if no collector runs. Waits ``PROBE_SECONDS``, and raises the
-        errors of :meth:`Caller.ask`."""
-        if self._collector is None:
-            return []
-        return await Caller(Deadline.after(PROBE_SECONDS)).ask(self._collector.states)
+        """The state of each collected mesh. Waits ``PROBE_SECONDS``, and raises the errors of :meth:`Caller.ask`."""
+        return await Caller(Deadline.after(PROBE_SECONDS)).ask(self.collector.states)

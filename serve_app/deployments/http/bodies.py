@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -10,8 +11,10 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from model.names import is_service_name
+from model.snapshot import MeshSnapshot
 from serve_app.api.codec import Limits, decode_snapshot, json_body, json_text, pack_snapshot, require_not_ahead
-from serve_app.api.codec.mistakes import error_at, validate_document
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, error_at, validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
@@ -23,11 +26,34 @@ D = TypeVar("D", bound=Document)
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 MAX_ACTION_BYTES = 2**20  # of feedback, a mute, or a rollback
 MAX_METRICS_BYTES = 4 * 2**20  # of OTLP metrics, unpacked; decoding one takes up to 50 times that
+LEFT_OUT = "tagae-left-out"  # header of an answer
 JSON = "application/json"
 GZIP = 16 + zlib.MAX_WBITS  # of zlib: with the header of gzip
 
 
-async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> bytes:
+@dataclass(frozen=True, slots=True)
+class SnapshotBody:
+    """A snapshot, packed, and what its left out changes named instead of a service: one mistake in what a deploy says
+    must not cost the verdict."""
+
+    packed: bytes
+    left_out: tuple[str, ...]
+
+    @classmethod
+    def of(cls, snapshot: MeshSnapshot) -> "SnapshotBody":
+        left_out = tuple(one.service for one in snapshot.changes if not is_service_name(one.service))
+        if left_out:
+            snapshot = replace(snapshot, changes=tuple(c for c in snapshot.changes if c.service not in left_out))
+        return cls(pack_snapshot(snapshot), left_out)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the answer says about it."""
+        said = [f"change of {ascii(name)[:SHOWN]}: expected namespace/name" for name in self.left_out[:ERRORS_LISTED]]
+        return {LEFT_OUT: "; ".join(said)} if said else {}
+
+
+async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> SnapshotBody:
     """Read the snapshot of a body, and pack it. A large one is decoded outside the event loop.
 
     Args:
@@ -40,11 +66,11 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         AheadOfClock: its time is in the future.
     """
 
-    def pack(body: bytes, media_type: str) -> bytes:
+    def pack(body: bytes, media_type: str) -> SnapshotBody:
         snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
-        return pack_snapshot(snapshot)
+        return SnapshotBody.of(snapshot)
 
     return await _read(request, limits.max_body_bytes, pack)
 
@@ -61,7 +87,7 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
             if after.observed_at <= one.observed_at:
                 detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
                 raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
-        return [pack_snapshot(snapshot) for snapshot in snapshots]
+        return [SnapshotBody.of(snapshot).packed for snapshot in snapshots]
 
     return await _read(request, limits.max_body_bytes, pack)
 

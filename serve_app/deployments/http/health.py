@@ -1,47 +1,67 @@
-"""Which device, kernels and weights the scorers work with: asked once for many probes."""
+"""Answers to probes: the device, kernels and weights of the scorers, and the meshes whose past is being read. Replicas
+are asked once for many probes."""
 
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Generic
 
 from serve_app.deployments.http.backend import PROBE_SECONDS, Backend, SingleFlight
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import ServeError
-from serve_app.runtime.rpc import Caller
+from serve_app.runtime.rpc import Caller, T
 
 READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that many probes cost little
 
 
+class SharedAnswer(Generic[T]):
+    """An answer of other replicas.
+
+    Attributes:
+        newest: None: they have never answered.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self.newest: T | None = None
+        self._ask = ask
+        self._answered_at = -math.inf  # s of the monotonic clock
+        self._shared: SingleFlight[T] = SingleFlight()
+
+    async def recent(self) -> T:
+        """An answer that is at most ``READY_SECONDS`` old; raises what ``ask`` raises."""
+        if self.newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
+            return self.newest
+
+        async def ask() -> T:
+            self.newest, self._answered_at = await self._ask(), time.monotonic()
+            return self.newest
+
+        return await self._shared.do("answer", ask)
+
+    async def last(self) -> T | None:
+        """The newest answer, or a fresh one if it arrives at once. Liveness does not depend on other replicas."""
+        with suppress(ServeError, TimeoutError):
+            await asyncio.wait_for(self.recent(), PROBE_SECONDS)
+        return self.newest
+
+
 class Health:
-    """Answers probes of one ingress replica."""
+    """Answers probes of one ingress replica.
+
+    Attributes:
+        scorers: raises ``ServeError`` if the store, a session, a scorer or the meta-model does not answer.
+        replays: how much of the past of new meshes has been read, 0 to 1, by mesh.
+    """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._newest: ScorerInfo | None = None  # the newest answer
-        self._answered_at = -math.inf  # s of the monotonic clock
-        self._shared: SingleFlight[ScorerInfo] = SingleFlight()
+        async def ask_scorers() -> ScorerInfo:
+            caller = Caller(backend.deadline())
+            return await caller.ask(backend.sessions.ready, caller.deadline)
 
-    async def last_scorer_info(self) -> ScorerInfo | None:
-        """The newest answer of the scorers, or a fresh one if it arrives at once. None if they have never answered.
-        Liveness does not depend on other replicas."""
-        with suppress(ServeError, TimeoutError):
-            await asyncio.wait_for(self.ready_scorer_info(), PROBE_SECONDS)
-        return self._newest
+        async def ask_replays() -> dict[str, float]:
+            states = await backend.collector_states()
+            return {one.mesh: one.replayed for one in states if one.replayed is not None}
 
-    async def ready_scorer_info(self) -> ScorerInfo:
-        """An answer of the scorers that is at most ``READY_SECONDS`` old.
-
-        Raises:
-            ServeError: the store, a session, a scorer or the meta-model does not answer.
-        """
-        if self._newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
-            return self._newest
-
-        async def ask() -> ScorerInfo:
-            caller = Caller(self._backend.deadline())
-            found = await caller.ask(self._backend.sessions.ready, caller.deadline)
-            self._newest, self._answered_at = found, time.monotonic()
-            return found
-
-        return await self._shared.do("ready", ask)
+        self.scorers, self.replays = SharedAnswer(ask_scorers), SharedAnswer(ask_replays)

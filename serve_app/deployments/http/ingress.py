@@ -40,7 +40,6 @@ class Ingress:
     """The state that the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
 
     Args:
-        collector: handle; None if no mesh is collected.
         notifier: is not called. Serve runs only what is bound to something.
 
     Raises:
@@ -51,7 +50,7 @@ class Ingress:
         self,
         settings: Settings,
         sessions: Handle[MeshSession],
-        collector: Handle[Collector] | None = None,
+        collector: Handle[Collector],
         notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "ingress")

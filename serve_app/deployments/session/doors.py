@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.mesh_steps import MeshSteps
     from serve_app.models.desk import ModelDesk
     from serve_app.stores.audit import AuditLog
+    from serve_app.stores.connections import Connections
     from serve_app.stores.documents import EndedIds
     from serve_app.web.incidents import IncidentViews
     from serve_app.web.past import PastQueries
@@ -38,6 +39,7 @@ class Doors:
         meshes: reads what is stored of a mesh.
         pages, past, incidents, reports: views for the page.
         changes: changes what is stored of a mesh.
+        connections: the meshes that people connected on the page.
         models: the registry, and which mesh uses which model.
         receivers: whether notifications arrive; test alerts.
         sign_ins: ids of sign-ins that cannot be used again.
@@ -50,6 +52,7 @@ class Doors:
     incidents: IncidentViews
     reports: Reports
     changes: MeshSteps
+    connections: Connections
     models: ModelDesk
     audit: AuditLog
     receivers: ReceiverDesk

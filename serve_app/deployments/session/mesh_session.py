@@ -71,6 +71,7 @@ from serve_app.runtime.rpc import Caller, Deadline, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.connections import Connections
 from serve_app.stores.documents import EndedIds
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
@@ -139,6 +140,7 @@ class MeshSession:
             incidents=incidents,
             reports=Reports(pages, incidents),
             changes=self._steps,
+            connections=Connections(store),
             models=ModelDesk(settings, self._models, store),
             audit=open_audit_log(store, settings),
             receivers=ReceiverDesk(settings, store),

@@ -103,7 +103,7 @@ const age = (verdict, { since }) => span(ends(verdict.observed_at) - ends(since)
 function aboutIncident(now) {
   const { state, verdict, incident, map } = now,
     shared = map?.in_common?.[incident.id],
-    step = state.stopped ? "" : [shared?.next_step, incident.next_step].filter(Boolean).join(" Then: "),
+    step = state.stopped ? "" : shared?.next_step || incident.next_step, // two steps could contradict each other
     service = shared?.service || incident.caller || incident.suspects[0]?.service,
     isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
     line = isOfService ? kubectl(service, step) : null;

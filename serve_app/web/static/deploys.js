@@ -1,8 +1,9 @@
 // Before and after a deploy or another planned change: traffic, errors and latency of the service, its versions and its callers.
 import { metricName, metricValue } from "./numbers.js";
-import { capitalized, ends, plural } from "./words.js";
+import { capitalized, ends, plural, span } from "./words.js";
 
 const PERIOD_SECONDS = 1800; // before it, and after it
+const FULL = 0.9; // of a period, from which it counts as full
 const MAX_NAMED = 3; // differences in the sentence
 
 const iso = (s) => new Date(1000 * s).toISOString();
@@ -13,15 +14,25 @@ export function beforeAndAfter({ at, service }) {
   return { first: `${iso(s - PERIOD_SECONDS)}~${iso(s - 1)}`, second: `${iso(s)}~${iso(s + PERIOD_SECONDS)}`, focus: service };
 }
 
-/** What is different, as a sentence. */
-export function difference(service, { rows, days, versions }) {
-  const significant = rows.filter((one) => one.significant),
+/** What is different, as a sentence, after how much data there is if a period is not full. */
+export function difference(service, answer) {
+  const { rows, days, versions } = answer,
+    significant = rows.filter((one) => one.significant),
     own = significant.filter((one) => one.source === null && versions.includes(one.service)),
     named = (own.length ? own : significant).slice(0, MAX_NAMED).map(changed),
     rest = significant.length - named.length,
     judged = days ? `more than on ${plural(days, "earlier day")}` : "more than within the periods";
-  if (!significant.length) return `No metric of ${service} or its callers changed ${judged}.`;
-  return `${capitalized(named.join("; "))}${rest ? `; and ${plural(rest, "other difference")}` : ""}. All of these changed ${judged}.`;
+  if (!significant.length) return `${shortage(answer)}No metric of ${service} or its callers changed ${judged}.`;
+  return `${shortage(answer)}${capitalized(named.join("; "))}${rest ? `; and ${plural(rest, "other difference")}` : ""}. All of these changed ${judged}.`;
+}
+
+/** "Only 75 s of data after the change. " */
+function shortage({ first_snapshots, first_step_seconds, second_snapshots, second_step_seconds }) {
+  const short = [
+    [first_snapshots * first_step_seconds, "before"],
+    [second_snapshots * second_step_seconds, "after"],
+  ].filter(([s]) => s < FULL * PERIOD_SECONDS);
+  return short.length ? `Only ${short.map(([s, side]) => `${span(s)} of data ${side}`).join(" and ")} the change. ` : "";
 }
 
 /** "error rate of shop/cart rose from 0.1% to 12%". */

@@ -25,7 +25,7 @@ import { dispatch, isPast, known, shownIncident, stateNow, stateShown } from "./
 import { drawTab } from "./tab.js";
 import { timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { ends, namespace, readable, setMoment } from "./words.js";
+import { ends, namespace, readable, setMoment, time } from "./words.js";
 import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
@@ -316,7 +316,7 @@ function listSoon() {
 function empty() {
   waitFor("mesh");
   headline(null, "No mesh yet", "Connect one in a minute. Its first snapshot appears here automatically.");
-  drawStart(session.needsToken());
+  drawStart(session.needsToken(), `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`);
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
@@ -412,6 +412,8 @@ function draw() {
     return;
   }
   waitFor("nothing more");
+  by("connect").setAttribute("aria-pressed", String(view.view === "start"));
+  if (view.view === "start") drawStart(session.needsToken());
   const range = shownRange(view);
   bar.draw(range?.name ?? null, view.at);
   by("mesh").value = known.mesh;
@@ -696,6 +698,7 @@ by("space").addEventListener("change", () => {
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);
+by("connect").addEventListener("click", () => go({ view: read().view === "start" ? null : "start" }));
 by("menu").addEventListener("click", () => {
   const isOpen = by("menu").getAttribute("aria-expanded") !== "true";
   by("menu").setAttribute("aria-expanded", String(isOpen));

@@ -1,10 +1,11 @@
 // The search field: it suggests services of the whole mesh, and selects the service or the calls in it.
 import { by, el } from "./dom.js";
 import * as feed from "./feed.js";
-import { namespace, readable } from "./words.js";
+import { namespace, readable, someOf } from "./words.js";
 
 const PAUSE_MS = 150; // after a key, before services are suggested
 const SUGGESTED = 20; // services
+const NAMESAKES = 10; // services of one name in several namespaces
 
 /** @param {{mesh: () => string | null, select: (service: string, source?: string | null) => void, answer: (text: string) => void}} on
  * select: called with a service of the mesh, which may be folded. answer: says why nothing was selected. */
@@ -32,18 +33,18 @@ export function searchView(on) {
     const mesh = on.mesh(),
       names = parts();
     if (!names[0]) return;
-    let missing, services;
+    let found;
     try {
-      const found = await Promise.all(names.map((name) => feed.services(mesh, name, 1)));
-      services = found.map((one) => one.services[0]);
-      missing = names.find((name, i) => ![services[i], readable(services[i])].includes(name));
+      found = await Promise.all(names.map(async (name) => named(name, (await feed.services(mesh, name, NAMESAKES)).services)));
     } catch (error) {
       on.answer(error.message);
       return;
     }
     if (mesh !== on.mesh()) return;
-    if (missing !== undefined || names.length > 2) on.answer(`There is no service named ${missing ?? field.value} here.`);
-    else on.select(services.at(-1), names.length > 1 ? services[0] : null);
+    const unclear = found.findIndex((services) => services.length !== 1);
+    if (found[unclear]?.length) on.answer(`Several services are named ${names[unclear]}: ${someOf(found[unclear], 3)}. Give the namespace, too.`);
+    else if (unclear >= 0 || names.length > 2) on.answer(`There is no service named ${names[unclear] ?? field.value} here.`);
+    else on.select(found.at(-1)[0], names.length > 1 ? found[0][0] : null);
   }
 
   field.addEventListener("input", () => {
@@ -52,6 +53,14 @@ export function searchView(on) {
   });
   field.addEventListener("focus", suggest);
   field.addEventListener("change", find);
+}
+
+/** The services with a name: the one with this whole name, else all with this name in any namespace, in any case. */
+function named(text, services) {
+  const is = (one) => [one, readable(one)],
+    wanted = text.toLowerCase(),
+    same = services.filter((one) => is(one).includes(text));
+  return same.length ? same : services.filter((one) => is(one).some((name) => [name.toLowerCase(), name.slice(name.indexOf("/") + 1).toLowerCase()].includes(wanted)));
 }
 
 /** What the view has to change so that the graph draws these services one by one. @param {any} view of the link. */

@@ -1,8 +1,9 @@
-// How a first mesh is connected: three ways, each with a command to copy. The page shows the mesh when its first snapshot arrives.
+// How a first mesh is connected: by the address of its Prometheus, or with commands to copy. The page shows the mesh when its first
+// snapshot arrives.
 import { command } from "./command.js";
 import { by, el } from "./dom.js";
-import { ROOT } from "./feed.js";
-import { time } from "./words.js";
+import { connect, ROOT } from "./feed.js";
+import { capitalized, plural } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
 
@@ -15,22 +16,17 @@ const SNAPSHOT = `{
   "calls": [{"source": "shop/web", "destination": "shop/cart", "requests_per_second": 40}]
 }`;
 
-/** The ways: a name, and steps of a sentence and a command. */
+/** The ways: a name, and steps of a sentence, and a command or a form. */
 function ways(needsToken) {
   const service = ROOT.replace(/\/$/, ""),
-    { port } = new URL(ROOT),
-    atPort = port && port !== "8000" ? ` --port ${port}` : "",
     header = needsToken ? ` -H "Authorization: Bearer $(cat ${TOKEN})"` : "",
     option = needsToken ? ` --token-file ${TOKEN}` : "";
   return [
     {
       name: "Prometheus",
       steps: [
-        ["Check what TAGAE can read from your Prometheus.", "tagae doctor --prometheus http://127.0.0.1:9090"],
-        [
-          "Stop this service, and start it with that address. It polls every 15 s.",
-          `tagae serve${atPort} --set meshes.shop.prometheus=http://127.0.0.1:9090`,
-        ],
+        ["Connect it. TAGAE reads it once, and then every 15 s, also after a restart.", connection()],
+        ["Which metrics are missing, and what you lose without them:", "tagae doctor --prometheus http://127.0.0.1:9090"],
       ],
     },
     {
@@ -55,19 +51,38 @@ function ways(needsToken) {
   ];
 }
 
+/** A form that connects a mesh, and says what its Prometheus shows or why it shows nothing. */
+function connection() {
+  const address = el("input", { type: "url", name: "prometheus", required: true, value: "http://127.0.0.1:9090" }),
+    mesh = el("input", { name: "mesh", required: true, maxlength: 63, value: "shop" }),
+    result = el("p", { role: "status" });
+  const submit = async (event) => {
+    event.preventDefault();
+    result.textContent = "Reading it";
+    try {
+      const { services, calls, odd } = await connect(mesh.value.trim(), address.value.trim());
+      result.textContent = [`Connected: ${plural(services, "service")}, ${plural(calls, "call")}.`, ...odd.map((text) => `${capitalized(text)}.`)].join(" ");
+    } catch (error) {
+      result.textContent = error.message;
+    }
+  };
+  const label = (text, input) => el("label", { class: "field" }, text, " ", input);
+  return el("form", { submit }, label("Prometheus", address), label("Mesh", mesh), el("button", {}, "Connect"), result);
+}
+
 /** A way, folded but the first one. */
 function way({ name, steps }, i) {
   return el("details", { open: i === 0, name: "ways" }, el("summary", {}, name), el("ol", {}, ...steps.map(step)));
 }
 
-const step = ([text, code]) => el("li", {}, el("p", {}, text), command(code, text));
+const step = ([text, what]) => el("li", {}, el("p", {}, text), typeof what === "string" ? command(what, text) : what);
 
-/** Show the ways. @param {boolean} needsToken whether programs need an access token. */
-export function drawStart(needsToken) {
+/** Show the ways. @param {boolean} needsToken whether programs need an access token. @param {string} state what is awaited. */
+export function drawStart(needsToken, state = "") {
   const place = by("ways"),
     key = String(needsToken);
   if (place.dataset.token !== key) place.replaceChildren(...ways(needsToken).map(way));
   place.dataset.token = key;
   by("start").hidden = false;
-  by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
+  by("start-check").textContent = state;
 }

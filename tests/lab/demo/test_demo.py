@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.demo.controls import Controls
+from lab.demo.controls import PAUSE, Controls
 from lab.demo.lines import describe, print_progress
 from lab.demo.outcomes import conclude
 from lab.demo.play import play
-from lab.demo.state import WARM_UP, DemoState, add_verdict, begin
+from lab.demo.state import PAUSED, WARM_UP, DemoState, add_verdict, begin, press
 from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapter_of, start_of
-from lab.evaluation.measures.series import Followed
+from lab.evaluation.measures.located import AlertRecord
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.parameters import build_mesh
@@ -27,7 +27,6 @@ from tests.lab.demo.shows import START, incident, scored_snapshot, transport
 from tests.timing import TIME_FACTOR
 
 INTERVAL = 15.0
-NO_ONE: dict[str, list[str]] = {"suspects": [], "affected": []}
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
 CHAPTER = Chapter(
     (BenignChange("deploy", "a/web", 72), BenignChange("scale_out", "a/cart", 80)),
@@ -36,10 +35,9 @@ CHAPTER = Chapter(
 )
 
 
-def alert(name: str, index: int, *suspects: str) -> Followed:
+def alert(name: str, index: int, *suspects: str) -> AlertRecord:
     """Return an alert that begins with a snapshot."""
-    raised = incident(name, 9.0, *suspects) if suspects else incident(name, 9.0, "a/db").model_copy(update=NO_ONE)
-    return Followed(START + timedelta(seconds=INTERVAL * index), raised)
+    return AlertRecord(name, START + timedelta(seconds=INTERVAL * index), suspects, frozenset(suspects))
 
 
 # story
@@ -63,7 +61,7 @@ def test_a_story_has_changes_and_then_a_fault_and_is_the_same_for_the_same_seed(
     assert chapter.fault.service in mesh.topology.node_ids
 
 
-def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
+def test_alerts_are_counted_once_and_kept_as_the_page_shows_them_last() -> None:
     state = DemoState("A mesh", INTERVAL, ())
     for shown in (
         scored_snapshot(5, "anomalous", 6.0, incident("x", 6.0, "a/web")),
@@ -74,9 +72,20 @@ def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
         state = add_verdict(state, shown)
     pages = state.run([]).pages
     assert [(one.id, one.begin, one.suspects) for one in pages] == [
-        ("x", scored_snapshot(5).verdict.observed_at, ("a/db", "a/web")),
+        ("x", scored_snapshot(5).verdict.observed_at, ("a/cart",)),
         ("y", scored_snapshot(6).verdict.observed_at, ("b/q",)),
     ]
+
+
+def test_the_demo_pauses_once_at_its_first_incident() -> None:
+    shown = scored_snapshot(5, "anomalous", 9.0, incident("x", 9.0, "a/db"))
+    paused = add_verdict(DemoState("A mesh", INTERVAL, (), Controls(pauses=True)), shown)
+    assert (paused.controls.paused, paused.notice) == (True, PAUSED)
+    assert ("paused", PAUSED) in paused.news
+    resumed = press(paused, PAUSE)
+    later = add_verdict(resumed, scored_snapshot(6, "anomalous", 9.0, incident("y", 9.0, "a/web")))
+    assert not later.controls.paused
+    assert not add_verdict(DemoState("A mesh", INTERVAL, ()), shown).controls.paused
 
 
 @pytest.mark.parametrize(
@@ -99,8 +108,8 @@ def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
         ([alert("x", 93)], False, "suspects are none"),
     ],
 )
-def test_the_judgement_on_a_chapter(alerts: list[Followed], passed: bool, words: str) -> None:
-    raised = {one.strongest.id: one for one in alerts}
+def test_the_judgement_on_a_chapter(alerts: list[AlertRecord], passed: bool, words: str) -> None:
+    raised = {one.id: one for one in alerts}
     state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), raised=raised)
     concluded = conclude(state)
     assert concluded.passed == passed

@@ -9,6 +9,8 @@ from rich.console import Console
 from lab.demo.lines import describe
 from serve_app.api.schemas.verdict import WatchedDocument
 from serve_app.cli.console import Tally, spinner, stderr_console
+from serve_app.cli.serve import Terminal
+from serve_app.runtime.supervisor import News
 from tests.lab.demo.shows import START, incident, scored_snapshot, verdict
 
 
@@ -103,3 +105,33 @@ def test_a_wait_shows_its_reason_and_the_time_elapsed_on_a_terminal(terminal: bo
         pass
     assert [text for text in shown if text not in file.getvalue()] == []
     assert bool(file.getvalue()) is terminal
+
+
+def test_the_past_of_a_mesh_has_a_line_for_each_quarter_where_there_is_no_bar(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stderr_console.cache_clear()
+    terminal = Terminal()
+    for share in (0.0, 0.1, 0.3, 0.31, 0.8):
+        terminal.tell(News(replays=(("shop", share),)))
+    terminal.tell(News())
+    terminal.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "reading: the past of shop, 0%",
+        "reading: the past of shop, 30%",
+        "reading: the past of shop, 80%",
+        "reading: the past of shop has been read",
+    ]
+
+
+def test_a_receiver_that_fails_has_one_line_and_another_when_it_takes_notifications(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stderr_console.cache_clear()
+    terminal = Terminal()
+    for problems in ((), ("slack takes none",), ("slack takes none",), ()):
+        terminal.tell(News(receivers=problems))
+    assert capsys.readouterr().err.splitlines() == [
+        "notifications: slack takes none",
+        "notifications: all receivers take them again",
+    ]

@@ -69,8 +69,8 @@ def test_a_model_with_a_card_needs_no_digest(tmp_path: Path, mine: Path) -> None
     assert (card.parent, card.figures["culprit_first"]) == ("0123456789abcdef", 0.91)
     again = models("add", mine, "--registry", tmp_path / "models")
     assert "already" in again.output
-    listed = models("list", "--registry", tmp_path / "models")
-    assert VERSION in listed.output
+    listed = tagae("models", "list", "--registry", tmp_path / "models", columns=20)
+    assert f"{VERSION} " in listed.output
     assert "culprit first in 91%; 1.2 false alerts per day" in listed.output
     lines = models("list", "--json", "--registry", tmp_path / "models").stdout.splitlines()
     assert json.loads(lines[0])["version"] == VERSION

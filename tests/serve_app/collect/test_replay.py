@@ -5,13 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect import replay as replays
 from serve_app.collect.base import Poll
 from serve_app.collect.loop import Push
-from serve_app.collect.prometheus.client import Instants, QueryAnswer
+from serve_app.collect.prometheus.client import Instants, QueryAnswer, Samples
+from serve_app.collect.prometheus.past import MAX_SAMPLES
 from serve_app.collect.replay import Replay
 from serve_app.errors import InvalidDocument, Overloaded, StaleSnapshot
 from tests.builders import mesh_of
@@ -23,10 +25,12 @@ THREAD = ThreadPoolExecutor(1)
 
 @dataclass
 class Past:
-    """A mesh whose Prometheus has data from ``since`` on, and does not answer the first ``outages`` ranges."""
+    """A mesh whose Prometheus has data from ``since`` on, and does not answer the first ``outages`` ranges. Its answers
+    for an instant have so many ``samples``."""
 
     since: float
     outages: int = 0
+    samples: int = 1
     ranges: list[Instants] = field(default_factory=list)
 
     def open(self) -> "Past":
@@ -41,7 +45,9 @@ class Past:
             if self.outages >= 0:
                 yield Poll(when, None, {("services", "requests"): QueryAnswer(failed="late", detail="too slow")})
             else:
-                yield Poll(when, mesh_of(["shop/cart"], at=when) if at >= self.since else None, {})
+                answer = QueryAnswer(Samples([b"{}"] * self.samples, np.zeros(self.samples)))
+                snapshot = mesh_of(["shop/cart"], at=when) if at >= self.since else None
+                yield Poll(when, snapshot, {("services", "requests"): answer})
 
     def close(self) -> None:
         """Nothing is open."""
@@ -86,6 +92,13 @@ async def test_no_range_is_longer_than_an_hour() -> None:
     await replay(past, Taken().push).run(NOW - 5 * HOUR)
     assert max(one.count for one in past.ranges) == 60
     assert sum(one.count for one in past.ranges) == 5 * 60 + 1
+
+
+async def test_a_range_of_a_large_mesh_is_as_short_as_its_answers_need() -> None:
+    past = Past(0.0, samples=60_000)
+    await replay(past, Taken().push).run(NOW - HOUR)
+    assert max(one.count for one in past.ranges) == MAX_SAMPLES // 60_000
+    assert sum(one.count for one in past.ranges) == 61
 
 
 async def test_a_mesh_that_is_younger_is_read_from_its_beginning() -> None:

@@ -74,6 +74,14 @@ def test_services_without_callers_beside_the_entry_points() -> None:
     assert draw_picture(snapshot, ["shop/gw", "shop/cron"]).odd == ()
 
 
+def test_a_gateway_that_reports_only_as_a_source_is_the_front_door() -> None:
+    picture = draw_picture(mesh({**SHOP, ("cron", "db"): 1}, gw={"request_rate": np.nan}))
+    assert picture.busiest[0] == BusyService("shop/gw", 60.0)
+    assert picture.entry_points == ("shop/gw", "shop/cron")
+    (odd,) = picture.odd
+    assert odd.startswith("shop/cron has no callers")
+
+
 def test_a_service_without_a_known_rate_is_not_busy() -> None:
     picture = draw_picture(mesh(cart={"request_rate": np.nan}))
     assert "shop/cart" not in [one.id for one in picture.busiest]

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, NodeMetric, PlannedChange, Signal, SignalKind
+from serve_app.cli.reading import notes
 from serve_app.collect.base import SnapshotSource
 from serve_app.errors import BadRecording
 from serve_app.recordings import reader as recording_reader
@@ -181,6 +182,16 @@ def test_events_belong_to_the_first_snapshot_at_or_after_them(tmp_path: Path) ->
     pq.write_table(pa.table(events), tmp_path / "events.parquet")
     assert [[c.kind for c in s.changes] for s in reader.snapshots()] == [["early"], ["on time"], ["next", "late"]]
     assert reader.changes()[0] == (START - timedelta(seconds=10), PlannedChange("early", "n/a"))
+
+
+def test_a_change_of_no_service_is_left_out_and_counted(tmp_path: Path) -> None:
+    reader = _tables(tmp_path, times=[0], service=["bank gateway"])
+    events = {"time": [START] * 3, "kind": ["deploy"] * 3, "object": ["cart", "n/bank gateway", "n/retired"]}
+    pq.write_table(pa.table(events), tmp_path / "events.parquet")
+    (snapshot,) = reader.snapshots()
+    assert [one.service for one in snapshot.changes] == ["n/bank gateway", "n/retired"]
+    assert reader.unnamed_changes == 1
+    assert list(notes([reader])) == [f"{tmp_path.name}: left out 1 planned change: its object is no service"]
 
 
 def test_signals_are_optional_and_read_at_their_time(tmp_path: Path) -> None:

@@ -55,12 +55,14 @@ def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> Non
     assert serve_log.texts == ["serve_app.stores.sqlite.store as set", "model.checkpoint severe"]
 
 
-def test_requests_of_probes_are_not_logged(serve_log: Recorded) -> None:
+def test_probes_calls_between_replicas_and_all_routes_are_not_logged(serve_log: Recorded) -> None:
     logs.install()
     serve = logging.getLogger("ray.serve")
     serve.setLevel(logging.INFO)
     for path in ("/healthz", "/metrics", "/v1/meshes"):
         serve.info("GET %s 200 1.2ms", path, extra={"serve_access_log": True})
+    serve.info("CALL %s OK 1.2ms", "call", extra={"serve_access_log": True})
+    serve.info("Got updated endpoints: {}.")
     serve.info("the path /healthz is logged elsewhere")
     assert serve_log.texts == [
         "ray.serve GET /v1/meshes 200 1.2ms",

@@ -27,6 +27,16 @@ def test_the_same_name_comes_first_then_those_that_begin_with_the_text() -> None
     assert find("pay/")[0] == ["Pay/Card", "pay/mycart", "pay/old"]
 
 
+def test_a_name_without_its_namespace_comes_before_longer_names() -> None:
+    window = [snapshot(0, "a/email-490", "a/shop-email-49", "b/email-49", "c/Email-49")]
+    assert ServicesDocument.model_validate_json(find_services(window, "email-49", 10)).services == [
+        "b/email-49",
+        "c/Email-49",
+        "a/email-490",
+        "a/shop-email-49",
+    ]
+
+
 def test_people_search_for_the_original_name() -> None:
     window = [snapshot(0, "shop/bank~20~gateway", "shop/bank", "shop/订单服务", "shop/a~40~b")]
 

@@ -1,4 +1,4 @@
-"""Routes that change a mesh: feedback, actions on incidents, mutes, deletion."""
+"""Routes that change a mesh: feedback, actions on incidents, mutes, its source, deletion."""
 
 from typing import Annotated
 
@@ -7,6 +7,8 @@ from fastapi import APIRouter, Path, Request, Response
 from serve_app.actions.feedback import decode_feedback
 from serve_app.api.schemas.actions import (
     ActionDocument,
+    ConnectedDocument,
+    ConnectionDocument,
     FeedbackDocument,
     FeedbackListDocument,
     KeptActionDocument,
@@ -17,21 +19,26 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Id
+from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import MeshName, describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.incidents import IncidentId
 from serve_app.errors import (
+    InvalidParameter,
+    NoTelemetry,
     StoreConflict,
     StoreFull,
     TooManyActions,
     TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
+    UnknownMesh,
     UnknownMute,
 )
+from serve_app.settings.base import check_mesh_name
 
 router = APIRouter(tags=["Feedback and mutes"])
 
@@ -132,8 +139,34 @@ async def remove_mute(
     return Response(status_code=204)
 
 
+@router.post(
+    "/v1/meshes/{mesh}/source",
+    operation_id="connect",
+    response_model=ConnectedDocument,
+    openapi_extra=describe_json_body(ConnectionDocument),
+    responses=problems.describe_errors(
+        *OF_A_MESH, *WITH_A_BODY, InvalidParameter, NoTelemetry, StoreConflict, StoreFull
+    ),
+)
+async def connect(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Read a mesh from a Prometheus from now on, also after a restart, until the mesh is deleted. First it is read
+    once: if that shows no mesh, nothing is changed. A mesh whose source is in the settings is changed there."""
+    document = await read_document(request, by_schema(ConnectionDocument))
+    check_mesh_name(mesh)
+    found = await backend.ask(backend.collector.connect, mesh, document.prometheus)
+    return json_response(ConnectedDocument.from_object(found))
+
+
 @router.delete("/v1/meshes/{mesh}", status_code=204, response_class=Response, responses=errors_of_mesh(StoreFull))
 async def delete(mesh: MeshName, backend: UseBackend) -> Response:
-    """Delete a mesh: its state, snapshots and verdicts."""
-    await backend.ask(backend.session_of(mesh).delete, mesh)
+    """Delete a mesh: its state, snapshots and verdicts. One that was connected here is no longer read."""
+    session = backend.session_of(mesh)
+    was_connected = await backend.ask(backend.doors.connections.remove, mesh)
+    if was_connected:
+        await backend.ask(backend.collector.update_connections)  # else its next snapshot would create it again
+    try:
+        await backend.ask(session.delete, mesh)
+    except UnknownMesh:  # it had no snapshot yet
+        if not was_connected:
+            raise
     return Response(status_code=204)

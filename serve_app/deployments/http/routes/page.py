@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.exceptions import HTTPException
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http.access_control import access_rules, principal_of
@@ -29,12 +28,6 @@ async def page(request: Request) -> Response:
 async def api_reference(request: Request) -> Response:
     """The reference of the API: Swagger UI, which reads `/openapi.json`."""
     return file_response(assets.api_reference(), request.headers, assets.HEADERS)
-
-
-@router.get("/static/{digest}/{name:path}", include_in_schema=False)
-async def static_file(digest: str, name: str) -> Response:
-    """A file that the page does not have: the gate answers for the others."""
-    raise HTTPException(404, "no such file; reload the page")
 
 
 @router.get(

@@ -13,7 +13,7 @@ from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.interface import MeshName, json_response
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import At, UseBackend, errors_of_mesh
-from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant
+from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant, UnknownMesh
 from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument
 from serve_app.web.period import Subject, TimeRange
@@ -54,11 +54,12 @@ async def mesh_range(
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
     read = backend.of(mesh).past.range
     stored = await backend.ask(read, mesh, period, subject)
-    collector = backend.collector_of(mesh)
-    if collector is None or subject is None or not _begins_before(start, stored):
+    if subject is None or not _begins_before(start, stored):
         return json_response(stored)
     try:
-        table = await backend.ask(collector.past, mesh, period, subject)
+        table = await backend.ask(backend.collector.past, mesh, period, subject)
+    except UnknownMesh:  # clients push it
+        return json_response(stored)
     except (NoTelemetry, DeadlineExceeded) as error:
         return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
     return json_response(await backend.ask(read, mesh, period, subject, table))
@@ -106,10 +107,10 @@ async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[s
     try:
         return await backend.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
-        if (collector := backend.collector_of(mesh)) is None:
-            raise
         try:
-            snapshot = await backend.ask(collector.past_snapshot, mesh, at)
+            snapshot = await backend.ask(backend.collector.past_snapshot, mesh, at)
+        except UnknownMesh:  # clients push it
+            raise unknown from None
         except NoTelemetry as error:
             raise UnknownInstant(f"{unknown}; {error}") from error
         return await backend.ask(draw, mesh, at, names, snapshot)

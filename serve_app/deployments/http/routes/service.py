@@ -1,6 +1,7 @@
 """Routes of the service as a whole: probes, metrics, the audit log, test alerts."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from serve_app.api.schemas.actions import ReceiverResult, TestAlertDocument, TestResultsDocument
 from serve_app.api.schemas.audit import AuditDocument
 from serve_app.api.schemas.base import Instant
-from serve_app.api.schemas.views import HealthDocument
+from serve_app.api.schemas.views import HealthDocument, ReplayProgress
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import access_rules
@@ -34,16 +35,17 @@ router = APIRouter(tags=["Service"])
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz(request: Request, health: UseHealth) -> HealthDocument:
-    """This process is alive. Also says what the scorers worked with when they last answered, and which receivers of
-    notifications have a problem."""
-    return _document("ok", await health.last_scorer_info(), sees_all=_sees_all_meshes(request))
+    """This process is alive; its status is `ok` once the scorers have answered. Also says what they worked with when
+    they last did, which receivers of notifications have a problem, and which new meshes read their past."""
+    scorer, replays = await asyncio.gather(health.scorers.last(), health.replays.last())
+    return health_document("ok", scorer, replays or {}, sees_all=_sees_all_meshes(request))
 
 
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
-    return _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
+    return health_document("ready", await health.scorers.recent(), {}, sees_all=_sees_all_meshes(request))
 
 
 @router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))
@@ -113,15 +115,22 @@ def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:
     return "; ".join(visible) or None
 
 
-def _document(status: str, scorer: ScorerInfo | None, *, sees_all: bool) -> HealthDocument:
-    if scorer is None:
-        return HealthDocument(status=status, version=VERSION)
-    return HealthDocument(
-        status=status,
+def health_document(
+    status: str, scorer: ScorerInfo | None, replays: Mapping[str, float], *, sees_all: bool
+) -> HealthDocument:
+    """Return the answer to a probe. While the scorers have never answered there is no model, and nothing is ``ok``."""
+    document = HealthDocument(
+        status="starting" if scorer is None else status,
         version=VERSION,
-        device=scorer.device,
-        kernels=scorer.kernels,
-        model=scorer.model,
-        refused=describe_refused(scorer.refused, sees_all=sees_all),
-        receivers=[full if sees_all else public for public, full in scorer.receivers],
+        replays=[ReplayProgress(mesh=mesh if sees_all else None, share=share) for mesh, share in replays.items()],
     )
+    if scorer is None:
+        return document
+    known = {
+        "device": scorer.device,
+        "kernels": scorer.kernels,
+        "model": scorer.model,
+        "refused": describe_refused(scorer.refused, sees_all=sees_all),
+        "receivers": [full if sees_all else public for public, full in scorer.receivers],
+    }
+    return document.model_copy(update=known)

@@ -48,9 +48,9 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     caller, started = Caller(backend.deadline(request)), time.perf_counter()
     session = backend.session_of(mesh)
     with span("ingress.decode"):
-        packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
+        body = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
     decoded = time.perf_counter() - started
-    answer = await caller.ask(session.push, mesh, packed, caller.deadline, trace=traceparent())
+    answer = await caller.ask(session.push, mesh, body.packed, caller.deadline, trace=traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     instruments: PrometheusInstruments = request.app.state.instruments
     for deployment, count in (caller.retries + Counter(answer.retries)).items():
@@ -58,7 +58,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was counted before
         for stage in ("decode", "total"):
             instruments.observe(STAGE, seconds[stage], stage=stage)
-    return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
+    return json_response(answer.verdict, {"server-timing": server_timing(seconds), **body.headers})
 
 
 @router.post(
@@ -72,9 +72,9 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     with span("ingress.decode"):
-        packed = await read_snapshot(request, backend.settings.limits)
-    await caller.ask(session.baseline, mesh, packed, caller.deadline, traceparent())
-    return Response(status_code=204)
+        body = await read_snapshot(request, backend.settings.limits)
+    await caller.ask(session.baseline, mesh, body.packed, caller.deadline, traceparent())
+    return Response(status_code=204, headers=body.headers)
 
 
 @router.post(
