@@ -136,8 +136,8 @@ def test_the_terminal_gets_changes() -> None:
 
             return Handler
 
-    def tell(problems: tuple[str, ...]) -> None:
-        given.append(problems)
+    def tell(news: supervisor.News) -> None:
+        given.append(news.receivers)
         if len(given) == 2:
             stop.set()
 
