@@ -55,6 +55,8 @@ class MeshRows:
         self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
         self._named_calls: set[Key] = set()  # of the first dialect, as its labels name them
+        self._names: dict[str, dict[Key, Key]] = {}  # that keys are shown with, by level
+        self._names_version = 0  # of the names of services then
         self.names = ServiceNames(dialect.external)
         self.known: KnownCalls | None = None
 
@@ -98,12 +100,17 @@ class MeshRows:
         """Columns of a dialect with one row for each key, even where several proxies report a request."""
         levels = [level_of(level, self._dialect, part) for level in ENDS]
         rows = [
-            {key[: 2 * ENDS[level]] for of in found[name].values() for key in of}
+            {key[: 2 * ENDS[level]] for key in set().union(*found[name].values())}
             for level, name in zip(ENDS, levels, strict=True)
         ]
-        for keys in rows:
-            self.names.see(key[begin : begin + 2] for key in keys for begin in range(0, len(key), 2))
-        names = [{key: name(key) for key in keys} for keys, name in zip(rows, (name_service, name_call), strict=True)]
+        for level, keys in zip(levels, rows, strict=True):
+            new = keys - self._names.get(level, {}).keys()
+            self.names.see({key[begin : begin + 2] for key in new for begin in range(0, len(key), 2)})
+        if self.names.version != self._names_version:
+            self._names, self._names_version = {}, self.names.version
+        names = [self._names.setdefault(level, {}) for level in levels]
+        for known, keys, name in zip(names, rows, (name_service, name_call), strict=True):
+            known |= {key: name(key) for key in keys - known.keys()}
         if part is self._dialect:
             self._named_calls |= rows[1]
         services, calls = (

@@ -128,17 +128,24 @@ class BucketReader:
 
     def read(self, label_sets: Sequence[bytes]) -> tuple[IntArray, Numbers]:
         """``[R]`` number of each bucket's owner in ``owners``, and ``[R]`` its bound; NaN if either is unreadable."""
-        new = [label_set for label_set in label_sets if label_set not in self._numbers]
-        if new:
-            places = [self._place(key) for key in self.labels.read(new)]
-            self._numbers |= zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
-            owners, bounds = self._buckets
-            self._buckets = (
-                np.append(owners, np.array([owner for owner, _ in places], np.int64)),
-                np.append(bounds, [bound for _, bound in places]),
-            )
-        numbers = np.fromiter(map(self._numbers.__getitem__, label_sets), np.int64, len(label_sets))
+        try:
+            numbers = self._find(label_sets)
+        except KeyError:  # some are new
+            self._add([label_set for label_set in label_sets if label_set not in self._numbers])
+            numbers = self._find(label_sets)
         return self._buckets[0][numbers], self._buckets[1][numbers]
+
+    def _find(self, label_sets: Sequence[bytes]) -> IntArray:
+        return np.fromiter(map(self._numbers.__getitem__, label_sets), np.int64, len(label_sets))
+
+    def _add(self, new: Sequence[bytes]) -> None:
+        places = [self._place(key) for key in self.labels.read(new)]
+        self._numbers |= zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
+        owners, bounds = self._buckets
+        self._buckets = (
+            np.append(owners, np.array([owner for owner, _ in places], np.int64)),
+            np.append(bounds, [bound for _, bound in places]),
+        )
 
     def _place(self, key: Key) -> tuple[int, float]:
         if not key:

@@ -11,7 +11,7 @@ requests on to an external service is left out like this, too.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from serve_app.collect.prometheus.frames import Column, Columns, Key
@@ -38,26 +38,27 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], names: Mapping[Key, 
     if not reporters and all(key == name for key, name in names.items()):
         return dict(columns)
     parts = len(next(iter(names), ()))
-    shown: dict[Key, tuple[Key, str]] = {}
-    for column in columns.values():
-        for key in column.keys() - shown.keys():
-            shown[key] = names[key[:parts]], key[parts] if reporters else ""
+    every = {key: names[key[:parts]] for key in set().union(*columns.values())}
+    rows = Counter(every.values())
+    shown = {key: (name, key[parts] if reporters else "") for key, name in every.items() if rows[name] > 1}
+    alone = {key: name for key, name in every.items() if key not in shown} if shown else every
     order = dict.fromkeys((*reporters, *(reporter for _, reporter in shown.values())))
     requests = _sums(columns["requests"], shown)
     best = {name: _best(of, order) for name, of in requests.items()}
-    left_out = _calls_of_waypoints(requests, reporters) if parts == 4 else set()
+    left_out = {name for name in rows if "" in name and NO_SERVICE in (name[:2], name[2:])}
+    if parts == 4 and {WAYPOINT, DESTINATION} <= set(reporters):
+        left_out |= _calls_of_waypoints(_sums(columns["requests"], {key: (every[key], key[parts]) for key in every}))
 
     def join(role: str, column: Column) -> Column:
+        joined = {alone[key]: value for key, value in column.items() if key in alone}
         if role in QUANTILES:
             values = _quantiles(role, column, columns["requests"], shown, requests)
         else:
             values = _sums(column, shown)
         usual = next(iter(order), "")
-        return {
-            name: _largest(of.values()) if role in LARGEST else of.get(best.get(name, usual), math.nan)
-            for name, of in values.items()
-            if name not in left_out and NO_SERVICE not in (name[:2], name[2:])
-        }
+        for name, of in values.items():
+            joined[name] = _largest(of.values()) if role in LARGEST else of.get(best.get(name, usual), math.nan)
+        return {name: value for name, value in joined.items() if name not in left_out} if left_out else joined
 
     return {role: join(role, column) for role, column in columns.items()}
 
@@ -73,10 +74,8 @@ def _largest(values: Iterable[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-def _calls_of_waypoints(requests: _ByReporter, reporters: tuple[str, ...]) -> set[Key]:
+def _calls_of_waypoints(requests: _ByReporter) -> set[Key]:
     """Calls whose caller is a waypoint."""
-    if not {WAYPOINT, DESTINATION} <= set(reporters):
-        return set()
     seen = {name: {reporter for reporter, rate in of.items() if rate > 0} for name, of in requests.items()}
     passed = {name[2:] for name, by in seen.items() if WAYPOINT in by}
     known = {name[2:] for name, by in seen.items() if by} | {
@@ -92,6 +91,8 @@ def without_relayed(requests: Column, services: Column, relays: Collection[Key])
     Args:
         services: requests of the services that are measured themselves.
     """
+    if not relays:
+        return requests
     passed = {key[2:] for key in requests if key[:2] not in relays} - services.keys()
     return {key: rate for key, rate in requests.items() if key[:2] not in relays or key[2:] not in passed}
 
@@ -99,8 +100,8 @@ def without_relayed(requests: Column, services: Column, relays: Collection[Key])
 def _sums(column: Column, shown: Mapping[Key, tuple[Key, str]]) -> _ByReporter:
     """Sums of rows; NaN where nothing is known."""
     sums: _ByReporter = defaultdict(dict)
-    for key, value in column.items():
-        name, reporter = shown[key]
+    for key in column.keys() & shown.keys():
+        (name, reporter), value = shown[key], column[key]
         before = sums[name].get(reporter, math.nan)
         sums[name][reporter] = before if math.isnan(value) else value if math.isnan(before) else before + value
     return sums
@@ -112,8 +113,8 @@ def _quantiles(
     """Quantiles. Where several rows become one, the row with most requests gives the p50, and the slowest row with a
     notable share of the requests the p99."""
     found: dict[Key, dict[str, tuple[float, float]]] = defaultdict(dict)  # rank and value
-    for key, value in column.items():
-        name, reporter = shown[key]
+    for key in column.keys() & shown.keys():
+        (name, reporter), value = shown[key], column[key]
         weight = weights.get(key, math.nan)
         weight = -1.0 if math.isnan(weight) else weight
         is_part = role == "p50" or not weight < MIN_SHARE * requests.get(name, {}).get(reporter, math.nan)

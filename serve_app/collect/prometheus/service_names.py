@@ -31,9 +31,11 @@ class ServiceNames:
 
     Attributes:
         unnamed: names that belong to no workload, such as ``unknown``.
+        version: another one after each change by which a service may get another name.
     """
 
     unnamed: frozenset[str] = frozenset()
+    version: int = 0
     _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by its Service
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
@@ -46,6 +48,7 @@ class ServiceNames:
         for key in services:
             if key in self._seen or not key[0] or LATE in (key[1], *_place(key)):
                 continue
+            self.version += 1
             self._seen[key] = None
             self._by_name.setdefault(key[1], set()).add(key)
         while len(self._seen) > MAX_WORKLOADS:
@@ -128,8 +131,9 @@ class ServiceNames:
         return callee if callee in self._services else self.of(callee)
 
     def _rename(self) -> None:
-        for caller, name in self._names.items():
-            self._names[caller] = self._choose(caller, name)
+        renamed = {caller: self._choose(caller, name) for caller, name in self._names.items()}
+        self.version += renamed != self._names
+        self._names = renamed
 
     def _choose(self, caller: Key, present: Key) -> Key:
         if caller[1] in self.unnamed:

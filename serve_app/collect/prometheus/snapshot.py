@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import repeat
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def _clean_calls(edges: Numbers) -> Numbers:
 def _values(column: Column | None, keys: Sequence[Key]) -> Numbers:
     """``[len(keys)]`` values of a column; NaN for what it does not have."""
     known = column or {}
-    return np.array([known.get(key, np.nan) for key in keys], np.float64)
+    return np.fromiter(map(known.get, keys, repeat(np.nan)), np.float64, len(keys))
 
 
 def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
