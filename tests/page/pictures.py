@@ -21,7 +21,7 @@ VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
     "overview": ("&view=all", {"viewport": WIDE}),
     "dark": ("", {"viewport": LAPTOP, "color_scheme": "dark"}),
     "phone": ("", {"viewport": PHONE, "device_scale_factor": 2}),
-    "history": ("&history=now", {"viewport": WIDE}),
+    "history": ("", {"viewport": WIDE}),
     "panel": (f"&service={SCENES[SCENE].service}", {"viewport": LAPTOP}),
     "timeline": ("", {"viewport": LAPTOP}),
 }
@@ -47,11 +47,10 @@ def main(folder: Path) -> None:
 
 
 def look(one: Tab, name: str) -> Any:
-    """Wait until a view is complete, and return what its picture shows."""
-    one.page.wait_for_selector(
-        "#verdict.incident", state="attached"
-    )  # not one of data that stopped, on a machine that is too slow
+    """Wait until a view is complete, and return what its picture shows. Fails if data stopped, on a slow machine."""
+    one.page.wait_for_selector("#verdict.incident")
     if name == "history":
+        one.page.keyboard.press("h")
         one.page.wait_for_selector("#history .archived li")
         return one.page
     one.page.wait_for_selector("#plot canvas")
