@@ -145,7 +145,7 @@ function harm({ impact, affected }, map) {
 
 /** "7% of requests", or "4 services". */
 const reach = ({ impact, affected }) =>
-  impact?.front_door_share ? `${shareText(impact.front_door_share)} of requests` : plural(impact?.services ?? affected.length, "service");
+  impact?.harmed_share ? `${shareText(impact.harmed_share)} of requests` : plural(impact?.services ?? affected.length, "service");
 
 /** A line for each other open incident: its cause, impact and age. It leads to its suspects. */
 function otherLines(verdict, incident) {
