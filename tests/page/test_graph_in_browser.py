@@ -82,7 +82,7 @@ def test_layers_never_overlap_and_say_what_has_no_room(one: Tab, width: int) -> 
             assert abs(x - a) >= 60 or abs(y - b) >= 12, "names of one column have room"
         assert 0 <= x <= width
         assert 0 <= y <= stage["height"]
-    hidden = sum(int(one["text"].split()[1]) for one in found["rest"])
+    hidden = sum(int(one["text"].split()[0]) for one in found["rest"])
     assert hidden == count - len(places)
 
 
@@ -93,7 +93,7 @@ def test_normal_neighbours_of_an_incident_do_not_fill_the_graph(one: Tab) -> Non
     found = one.page.evaluate(LAYERS, [drawn, [0, 29], 0, {"width": 900, "height": 2000}])
     assert {"29", "30"} <= set(found["at"])
     assert len(found["at"]) == 1 + 2 + 3
-    assert [one["text"] for one in found["rest"]] == ["and 25 more"]
+    assert [one["text"] for one in found["rest"]] == ["25 more, normal"]
 
 
 def test_an_origin_that_is_unknown_and_calls_in_circles_have_layers(one: Tab) -> None:

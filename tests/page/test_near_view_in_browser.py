@@ -161,12 +161,12 @@ def test_odd_meshes_are_readable(browser: Any, base: str, names: list[str], size
 
 
 def test_a_large_incident_after_a_small_one_has_its_own_height(one: Tab) -> None:
-    one.open("/#mesh=overloaded")
+    one.open("/#mesh=flood")
     one.page.wait_for_selector(".near .first")
     wanted = one.page.evaluate(DRAWN)["stage"]
     one.open("/#mesh=gone")
     one.page.wait_for_selector(".near .gone.first")
-    one.page.evaluate("location.hash = '#mesh=overloaded'")
+    one.page.evaluate("location.hash = '#mesh=flood'")
     one.until(lambda: one.page.evaluate(DRAWN)["stage"] == wanted, "the same height as at first")
 
 
@@ -267,7 +267,7 @@ def test_new_calls_have_a_look_of_their_own(one: Tab, base: str) -> None:
 
 
 def test_only_calls_that_matter_have_labels(one: Tab) -> None:
-    one.open("/#mesh=overloaded")
+    one.open("/#mesh=flood")
     root = one.page.locator(".near .first").get_attribute("data-node")
     rates = one.page.locator(".near .rate")
     assert rates.count()
@@ -302,6 +302,6 @@ def look_at(one: Tab, base: str, change: Callable[[dict[str, Any], str], None]) 
 @pytest.mark.parametrize("size", SIZES)
 def test_it_is_accessible(browser: Any, base: str, size: str, scheme: str) -> None:
     with tab(browser, base, viewport=SIZES[size], color_scheme=scheme) as one:
-        one.open("/#mesh=overloaded")
+        one.open("/#mesh=flood")
         one.page.wait_for_selector(".near .first")
         one.assert_accessible()

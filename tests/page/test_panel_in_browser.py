@@ -95,7 +95,7 @@ def test_the_panel_of_the_suspect_says_why(one: Tab, base: str) -> None:
     open_at(one, ALERTED)
     one.page.keyboard.press("1")
     found = details(base, ALERTED, FAILING)
-    text = wait_for_panel(one, FAILING, "Suspect, score", "error rate")
+    text = wait_for_panel(one, FAILING, "Suspect 1", "error rate")
     share = next(m for m in found["metrics"] if m["metric"] == "error_rate")["observed"][ALERTED]
     assert share > 0.02
     assert "% of them failed" in text
@@ -142,7 +142,7 @@ def test_search_finds_a_service_and_calls(one: Tab, base: str) -> None:
 def test_keys_open_and_close_the_panel(one: Tab) -> None:
     open_at(one, ALERTED)
     one.page.keyboard.press("p")
-    wait_for_panel(one, FAILING, "Suspect, score")
+    wait_for_panel(one, FAILING, "Suspect 1")
     one.page.click("#panel-close")
     one.until(lambda: not one.page.is_visible("#panel"), "the panel closes")
     one.page.evaluate("() => document.activeElement.blur()")
@@ -195,7 +195,9 @@ def test_unusual_metrics_are_open_and_the_usual_ones_fold(one: Tab, base: str) -
     found = {m["metric"]: m for m in details(base, ALERTED, FAILING)["metrics"]}
     is_open = lambda metric: one.page.is_visible(f"[data-key='chart {metric}']")  # noqa: E731
     assert is_open("error_rate")
-    assert one.page.locator("#panel .chart >> nth=0").inner_text().startswith("error rate"), "the strongest reason"
+    assert one.page.locator("#panel .charts .chart >> nth=0").inner_text().startswith("error rate"), (
+        "the strongest reason"
+    )
     assert one.page.locator(".usual-metrics summary").inner_text().endswith(" as usual")
     inside = [
         name

@@ -113,7 +113,6 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
 
     one = look(ALERTED, add)
     assert headline in one.text("#headline")
-    assert "requests to the mesh" in one.text("#cards h3")
     assert one.text("#incidents-title") == "Entry points"
     assert not one.page.get_by_role("button", name="It was this service").count()
 

@@ -23,7 +23,11 @@ const QUESTIONS = {
   },
 };
 
-/** A list of what people did about an incident; null: nothing. @param {string} now a moment of the day that needs no date. */
+/**
+ * A list of what people did about an incident; null: nothing.
+ * @param {any} incident
+ * @param {string} now a moment of the day that needs no date.
+ */
 export function actionList({ id, actions }, now) {
   if (!actions?.length) return null;
   const line = (one) =>

@@ -57,9 +57,9 @@ export function showNotes(list) {
   );
 }
 
-/** @param {any} now `{state, stateNow, verdict, newest, incident, context, view, map, timeline, received, pace, needed, source, lost,
- * missed, problem}`; stateNow: of the newest verdict; context: of the first suspect, see context.js; missed: the time of a link, if it is not
- * kept; problem: the message of a failed request. */
+/** @param {any} now `{state, stateNow, verdict, newest, incident, context, view, map, timeline, received, pace, needed, source, health,
+ * lost, missed, problem}`; stateNow: of the newest verdict; context: of the first suspect, see context.js; missed: the time of a link, if
+ * it is not kept; problem: the message of a failed request. */
 export function banner(now) {
   const { state, verdict, incident, view, map } = now;
   const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
@@ -71,11 +71,11 @@ export function banner(now) {
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
-    ...(incident ? incidentNotes(incident) : quietNotes(verdict)),
+    ...(incident ? incidentNotes(incident) : noticeNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
+    ...(now.health?.receivers ?? []).map((text) => ["now", `Notifications fail: ${text}`]),
     ...(state.why === "silent" && !incident ? [] : silenceNotes(verdict)),
-    ...muteNotes(verdict),
   ];
   showNotes(notes.filter(([, text]) => text !== story));
 }
@@ -149,8 +149,12 @@ function harm({ impact, affected }, map) {
     services = plural(impact?.services ?? affected.length, "service"),
     share = impact?.harmed_share ?? 0;
   if (share * all >= 1) return { kind: "harm", text: `${count(share * all)} of ${count(all)} front-door requests a minute fail or are slow, ${services} affected`, short: `${shareText(share)} of requests` };
-  return { text: impact?.text ?? `${services} affected`, short: impact?.front_door_share ? `${shareText(impact.front_door_share)} of requests` : services };
+  return { text: impact?.text ?? `${services} affected`, short: reach({ impact, affected }) };
 }
+
+/** "7% of requests", or "4 services". */
+const reach = ({ impact, affected }) =>
+  impact?.harmed_share ? `${shareText(impact.harmed_share)} of requests` : plural(impact?.services ?? affected.length, "service");
 
 /** A line for each other open incident: its cause, impact and age. It leads to its suspects. */
 function otherLines(verdict, incident) {
@@ -162,7 +166,7 @@ function otherLines(verdict, incident) {
         { class: one.severity },
         el("img", { src: icon(one.severity), alt: `${capitalized(one.severity)}: `, width: 16, height: 16 }),
         el("a", { href: address({ incident: one.id }), "data-key": `other ${one.id}` }, causeAndDetail(one).cause, el("span", { class: "detail" }, causeAndDetail(one).detail ?? "")),
-        el("span", { class: "reach" }, `${one.impact?.text ?? plural(one.affected.length, "service")}, ${age(verdict, one)}`),
+        el("span", { class: "reach" }, `${reach(one)}, ${age(verdict, one)}`),
       ),
     ),
     others.length > MAX_LINES ? el("li", {}, `and ${plural(others.length - MAX_LINES, "more incident")}; see the timeline`) : null,
@@ -171,13 +175,7 @@ function otherLines(verdict, incident) {
 
 const incidentNotes = (incident) => (incident.recovering ? [["", recovery(incident)]] : []);
 
-const quietNotes = (verdict) => [
-  ...(notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []),
-  ...wholeNotes(verdict),
-];
-
-/** The mesh as a whole, if it is unlike its history. */
-const wholeNotes = ({ reconstruction }) => (reconstruction?.exceeded ? [["", `${capitalized(reconstruction.text)}.`]] : []);
+const noticeNotes = (verdict) => (notices(verdict.incidents).length ? [["notice", noticeText(verdict)]] : []);
 
 /** What to say when data stopped: since when, why, and what to do. An incident that was open then is kept: missing data is not a sign of its end. */
 function stoppedHead({ state, verdict, incident, received, source, lost }) {
@@ -228,7 +226,8 @@ export const lastKnownAt = ({ verdict, received }) =>
 function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
-    [head, story] = incident ? [incident.headline, `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    { cause = "", detail = "" } = incident ? causeAndDetail(incident) : {},
+    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
     apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
@@ -313,10 +312,3 @@ function incidentOfLink(id, { incidents, observed_at }) {
   const when = found.last === observed_at.at(-1) ? "is still open" : `was open until ${time(found.last)}`;
   return `the ${isNotice(found) ? "notice" : "incident"} of this link, ${found.service ?? id}, ${when}; see the timeline`;
 }
-
-/** Active mutes, those that hide an incident first. */
-const muteNotes = ({ muted }) =>
-  muted
-    .toSorted((a, b) => b.hides.length - a.hides.length)
-    .slice(0, 2)
-    .map((one) => ["planned", `muted: ${one.services.join(", ") || "the whole mesh"} (${one.reason})`]);

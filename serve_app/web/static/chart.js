@@ -65,7 +65,7 @@ export function chart(data, { at, cursor }, on) {
     { class: "chart" },
     el("figcaption", {}, el("b", {}, name), el("span", { class: "reading" }, shownReadout(data, at, cursor))),
     el("div", on ? slider : { class: "plot", role: "img", "aria-label": `${name} over time: ${spoken(data, index)}` }, picture),
-    el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
+    el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), upTo(metricValue(metric, top)), clock(times.at(-1))].map((text) => el("span", {}, text))),
   );
 }
 
@@ -89,7 +89,7 @@ const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) 
 function readout({ metric, observed, expected, low, high }, index) {
   const text = (value) => metricValue(metric, value),
     [least, most] = [text(low[index]), text(high[index])],
-    usual = low[index] === null || high[index] === null ? "" : least === most ? least : `${least} to ${most}`,
+    usual = low[index] === null || high[index] === null ? "" : least === most ? least : least.startsWith("below") ? upTo(most) : `${least} to ${most}`,
     compared = observed[index] === null || !usual ? "" : expected[index] === null ? `, usually ${usual}` : `, expected ${text(expected[index])} (${usual})`;
   return `${text(observed[index])}${compared}`;
 }
@@ -125,5 +125,6 @@ function area(low, high, times, x, y) {
     .join("");
 }
 
+const upTo = (text) => (text.startsWith("below") ? text : `up to ${text}`);
 const upright = (x) => (x === null ? "" : `M${x} ${HIGH}V${HEIGHT - LOW}`);
 const mark = (kind, x) => el("path", { class: kind, d: upright(x) });

@@ -41,11 +41,11 @@ function ofScore(score, services) {
   return fair <= QUIET ? "normal" : fair < BAD ? "unusual" : "bad";
 }
 
-/** What shapes and lines of the picture mean. */
-export function legend() {
+/** What the shapes and lines mean that are drawn in a place. */
+export function legend(place) {
   const key = (content, text) => el("span", {}, el("svg", { class: "graph", width: 20, height: 14 }, content), text),
-    services = Object.entries(WORDS).map(([of, text]) => key(el("g", { class: `service ${of}` }, el("path", { class: "shape", d: shape(of, 10, 7, 5) })), text)),
-    calls = Object.entries(CALLS).map(([look, text]) => key(el("g", { class: `call ${look}` }, el("path", { class: "line", d: "M1 7H19" })), text));
+    services = Object.entries(WORDS).filter(([of]) => place.querySelector(`.service.${of}`)).map(([of, text]) => key(el("g", { class: `service ${of}` }, el("path", { class: "shape", d: shape(of, 10, 7, 5) })), text)),
+    calls = Object.entries(CALLS).filter(([look]) => place.querySelector(look === "origin" ? ".origin, .first" : `.call.${look}`)).map(([look, text]) => key(el("g", { class: `call ${look}` }, el("path", { class: "line", d: "M1 7H19" })), text));
   return [...services, ...calls];
 }
 

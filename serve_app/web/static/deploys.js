@@ -29,10 +29,10 @@ export function difference(service, answer) {
 /** "Only 75 s of data after the change. " */
 function shortage({ first_snapshots, first_step_seconds, second_snapshots, second_step_seconds }) {
   const short = [
-    [first_snapshots * first_step_seconds, "before"],
-    [second_snapshots * second_step_seconds, "after"],
-  ].filter(([s]) => s < FULL * PERIOD_SECONDS);
-  return short.length ? `Only ${short.map(([s, side]) => `${span(s)} of data ${side}`).join(" and ")} the change. ` : "";
+    { seconds: first_snapshots * first_step_seconds, side: "before" },
+    { seconds: second_snapshots * second_step_seconds, side: "after" },
+  ].filter(({ seconds }) => seconds < FULL * PERIOD_SECONDS);
+  return short.length ? `Only ${short.map(({ seconds, side }) => `${span(seconds)} of data ${side}`).join(" and ")} the change. ` : "";
 }
 
 /** "error rate of shop/cart rose from 0.1% to 12%". */

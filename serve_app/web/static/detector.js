@@ -26,7 +26,7 @@ export function detectorView() {
       if (lost) pulse("lost", "connection lost, retrying", after(";"));
       else if (verdict.status === "warming_up" && source && !source.collected) pulse("", "learning", age ? `, last snapshot ${age} ago` : "");
       else if (received !== null && isLate({ received, timeline }))
-        pulse("lost", "no verdict", age ? ` for ${age}. Check the telemetry source.` : "; the age of the last one is unknown.");
+        pulse("lost", "no verdict", age ? ` for ${age}` : "; the age of the last one is unknown");
       else pulse("", live ? "live" : "connected", after(","));
       const took = (timeline?.milliseconds ?? []).filter((value) => value !== null).sort((a, b) => a - b);
       const inTime = took.filter((value) => value <= BUDGET_MS).length;
@@ -51,7 +51,6 @@ export function detectorView() {
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
           : null,
         health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
-        ...(health?.receivers ?? []).map((text) => ["notifications", text, "wrong"]),
         ...driftFacts(drift),
         ...verdict.muted.map((one) => [
           "muted",

@@ -59,7 +59,7 @@ export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, jso
 export const undoFeedback = (mesh, incident) =>
   send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
 export const act = (mesh, incident, document) => send(`${of(mesh)}/incidents/${encodeURIComponent(incident)}/actions`, json(document));
-export const connect = (mesh, prometheus) => send(`${of(mesh)}/source`, json({ prometheus }));
+export const connectMesh = (mesh, prometheus) => send(`${of(mesh)}/source`, json({ prometheus }));
 export const mutes = (mesh) => send(`${of(mesh)}/mutes`);
 export const addMute = (mesh, document) => send(`${of(mesh)}/mutes`, json(document));
 export const removeMute = (mesh, id) => send(`${of(mesh)}/mutes/${encodeURIComponent(id)}`, { method: "DELETE" });

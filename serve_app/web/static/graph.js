@@ -1,7 +1,7 @@
 // The mesh as a graph, around an incident or a selected service in layers (layers.js), or the whole of it (whole.js); both are one kind of
 // picture (picture.js).
 import { legend } from "./conditions.js";
-import { by } from "./dom.js";
+import { by, show } from "./dom.js";
 import { layers } from "./layers.js";
 import { pictureView, plateWidth } from "./picture.js";
 import { routes } from "./routes.js";
@@ -35,7 +35,6 @@ export function graphView(on) {
     clearTimeout(settled);
     settled = setTimeout(redraw, SETTLED_MS);
   });
-  by("legend").replaceChildren(...legend());
   const picture = pictureView(place, { select: on.select, open }),
     enterOnce = walk(place);
 
@@ -57,6 +56,7 @@ export function graphView(on) {
     if (isNew) camera.reset();
     const arranged = isLayered ? arrangeLayers(scene, size) : arrangeAll(scene, size, camera.view());
     picture.draw(scene, arranged);
+    show(by("legend"), ...legend(place));
     if (isLayered) stage.style.height = `${Math.ceil(arranged.height) + 2}px`; // with the border
     enterOnce();
     describe([...arranged.at.keys()]);

@@ -6,17 +6,15 @@ import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import { changeLine, inCommon, nextStep, seenBefore } from "./incident_lines.js";
 import * as feed from "./feed.js";
-import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
-import { isUnseen, notices } from "./severity.js";
+import { notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
-import { scoreText } from "./numbers.js";
-import { capitalized, ends, isOfScope, owner, plural, recovery, someOf, span, timeOrDateTime } from "./words.js";
+import { ends, isOfScope, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
 
-const NAMES = 20; // affected services that are named
-const CHARTS = 2; // of the first suspect and of the selected one
+const NAMES = 8, // affected services of a namespace that are named
+  SPACES = 4; // namespaces of affected services
 
 /**
  * @param {{
@@ -92,10 +90,8 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${incident.title}`),
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       actionList(known(incident), verdictTime()),
-      incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
@@ -103,9 +99,18 @@ export function incidentsView(on) {
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
-      el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
+      ...affectedLines(incident),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
+  }
+
+  /** The affected services by namespace. */
+  function affectedLines({ affected }) {
+    const spaces = [...new Set(affected.map(namespace))],
+      inside = (space) => affected.filter((one) => namespace(one) === space).map(short),
+      lines = spaces.slice(0, SPACES).map((space) => `Affected in ${space}: ${someOf(inside(space), NAMES)}`);
+    if (spaces.length > SPACES) lines.push(`and services of ${plural(spaces.length - SPACES, "more namespace")}`);
+    return lines.map((text) => el("p", { class: "affected" }, text));
   }
 
   function noticeCard(notice) {
@@ -133,7 +138,7 @@ export function incidentsView(on) {
     return el(
       "div",
       { class: "suspect" },
-      nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`)),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
       ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
@@ -141,8 +146,8 @@ export function incidentsView(on) {
     );
   }
 
-  /** A button that selects a service, with its rank before its name if it has one, and what comes after. */
-  function nameButton(service, incident, rank = null, after = null) {
+  /** A button that selects a service, with its rank before its name if it has one. */
+  function nameButton(service, incident, rank = null) {
     const isSelected = drawn.service === service;
     return el(
       "button",
@@ -155,11 +160,10 @@ export function incidentsView(on) {
       },
       rank,
       service,
-      after,
     );
   }
 
-  /** The reasons of a suspect, with charts if it has any, and its context; unless it is opened or selected, only the first reason. None
+  /** The reasons of a suspect, with a chart of the first one if it has any, and its context; unless it is opened or selected, only the first reason. None
    * of a suspect whose reasons are in the panel. */
   function reasons({ service, reasons: all, context }, opened, incident, hasCharts = true) {
     const { panel, verdict } = drawn,
@@ -167,7 +171,7 @@ export function incidentsView(on) {
     if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
     if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
     const charted = all.flatMap((reason, i) => {
-      const series = isCharted && i < CHARTS ? seriesOf(drawn, service, reason) : null,
+      const series = isCharted && i === 0 ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
       return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
@@ -201,8 +205,8 @@ export function incidentsView(on) {
   /** What people decided about an incident, and how they decide. */
   function decisionsOn(incident) {
     const { mesh, canWrite, live, user } = drawn,
-      { feedback: given = null, actions = [] } = known(incident);
-    return { mesh, canWrite, given, actions, user, isOpen: live, changed: load };
+      decided = known(incident);
+    return { mesh, canWrite, given: decided.feedback ?? null, actions: decided.actions ?? [], user, isOpen: live, changed: load };
   }
 
   return { draw, load };

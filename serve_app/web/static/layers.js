@@ -1,6 +1,7 @@
 // The layers of an incident: its origin in the middle, callers to the left, callees to the right. Each service is a plate in a
 // column; calls run in the gutters between columns (routes.js). Sizes are pixels.
 import { QUIET } from "./severity.js";
+import { textWidth } from "./text.js";
 
 export const PLATE = 24; // height
 const GUTTER = 88, // least width between two columns, with room for the label of a call
@@ -38,7 +39,7 @@ export function layers(map, centre, root, { width, height }, widthOf = () => MIN
     level = levels(map.edges, centre, root, Math.max(1, Math.floor((room - 1) / 2))),
     isPlain = (/** @type {number} */ i) => !centre.has(i) && i !== root && !(map.nodes.deviation[i] > QUIET),
     columns = columnsOf(level, importance(map, centre, root), isPlain, room, rows);
-  const tallest = Math.max(...columns.map((one) => one.members.length + Number(one.hidden > 0))),
+  const tallest = Math.max(...columns.map((one) => one.members.length + Number(one.hidden.length > 0))),
     row = Math.min(ROW, (height - 2 * EDGE - PLATE) / Math.max(1, tallest - 1)),
     used = 2 * EDGE + PLATE + row * (tallest - 1),
     at = new Map();
@@ -51,11 +52,18 @@ export function layers(map, centre, root, { width, height }, widthOf = () => MIN
   return {
     at,
     rest: columns
-      .filter(({ hidden }) => hidden)
-      .map(({ hidden, left, right, ys }) => ({ x: (left + right) / 2, y: ys.at(-1), width: right - left, text: `and ${hidden} more` })),
+      .filter(({ hidden }) => hidden.length)
+      .map(({ hidden, left, right, ys }) => ({ x: (left + right) / 2, y: ys.at(-1), width: right - left, text: restText(map.nodes, hidden, right - left) })),
     columns: columns.map(({ left, right, ys }) => ({ left, right, ys })),
     height: used,
   };
+}
+
+/** "28 more, normal", "28 more, 3 unusual": the services without room; without their state if that is too wide. */
+function restText({ deviation }, hidden, width) {
+  const unusual = hidden.filter((i) => deviation[i] > QUIET).length,
+    text = `${hidden.length} more, ${unusual ? `${unusual} unusual` : "normal"}`;
+  return textWidth(text) <= width + 2 * SIDE ? text : `${hidden.length} more`;
 }
 
 /** The layer of each service: callers below 0, callees above. Services far away share the last layer. */
@@ -106,28 +114,28 @@ function columnsOf(level, important, isPlain, room, rows) {
     .map((of) => {
       const all = [...level.keys()].filter((i) => level.get(i) === of).sort((a, b) => important(b) - important(a)),
         plain = all.filter(isPlain),
-        others = new Set(plain.length > MAX_NORMAL ? plain.slice(FEW) : []),
-        members = all.filter((i) => !others.has(i));
-      return { of, members, others: others.size, wide: 1 };
+        others = plain.length > MAX_NORMAL ? plain.slice(FEW) : [],
+        members = all.filter((i) => !others.includes(i));
+      return { of, members, others, wide: 1 };
     });
   for (let free = room - layered.length; free > 0; free--) {
     const fullest = layered.reduce((a, b) => (b.members.length / b.wide > a.members.length / a.wide ? b : a));
     if (fullest.members.length > rows * fullest.wide) fullest.wide += 1;
   }
   return layered.flatMap(({ of, members, others, wide }) => {
-    const fits = members.length + Number(others > 0) <= wide * rows,
+    const fits = members.length + Number(others.length > 0) <= wide * rows,
       shown = fits ? members : members.slice(0, wide * rows - 1), // the last row is for the rest
       each = Math.ceil(shown.length / wide),
       split = Array.from({ length: wide }, (_, k) => ({
         level: of,
         members: shown.slice(k * each, (k + 1) * each),
-        hidden: 0,
+        hidden: /** @type {number[]} */ ([]),
         left: 0,
         right: 0,
         index: 0,
         ys: /** @type {number[]} */ ([]),
       })).filter((one) => one.members.length);
-    split.at(-1).hidden = members.length - shown.length + others;
+    split.at(-1).hidden = [...members.slice(shown.length), ...others];
     return of < 0 ? split.toReversed() : split;
   });
 }
@@ -178,7 +186,7 @@ function place({ members, hidden, left, right, index, ys }, ends, at, root, row,
     wish.set(root, middle);
     ordered.splice(Math.floor((ordered.length - 1) / 2), 0, ...ordered.splice(ordered.indexOf(root), 1));
   }
-  const count = ordered.length + Number(hidden > 0),
+  const count = ordered.length + Number(hidden.length > 0),
     top = EDGE + PLATE / 2,
     // Each is at least a row below the one before: the mean of the wishes, less the rows above, is where the column begins.
     begin = ordered.reduce((sum, i, k) => sum + wish.get(i) - k * row, 0) / ordered.length,
@@ -188,5 +196,5 @@ function place({ members, hidden, left, right, index, ys }, ends, at, root, row,
     ys.push(first + k * row);
     at.set(i, { x: (left + right) / 2, y: first + k * row, width: right - left, column: index });
   });
-  if (hidden) ys.push(first + ordered.length * row);
+  if (hidden.length) ys.push(first + ordered.length * row);
 }

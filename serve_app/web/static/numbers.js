@@ -19,9 +19,6 @@ function inUnit(x, unit) {
 export const percent = (x) => inUnit(x, "percent");
 export const seconds = (x) => inUnit(x, x >= 1 ? "seconds" : "milliseconds");
 
-/** The score of a suspect, 0 to 1: "0.97", "below 0.01". */
-export const scoreText = (x) => (x > 0 && x < 0.005 ? "below 0.01" : x.toFixed(2));
-
 /** An anomaly score, in decades of improbability: "5.8". */
 export const anomalyText = (x) => x.toFixed(1);
 

@@ -10,9 +10,9 @@ import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { nearest } from "./series.js";
-import { unusualness } from "./severity.js";
+import { QUIET, unusualness } from "./severity.js";
 import { originOf } from "./suspects.js";
-import { anomalyText, count, figures, metricName, metricValue, scoreText } from "./numbers.js";
+import { anomalyText, count, figures, metricName, metricValue } from "./numbers.js";
 import { capitalized, clock, dateTime, day, ends, kind, moment, owner, plural, readable, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
@@ -143,7 +143,7 @@ export function panelView(on) {
     const { state, deviation, observed_at: at } = details,
       when = drawn.at ? `At ${moment(at, drawn.newest)}` : drawn.stale ? `Stale since ${drawn.stale}` : `Now, ${time(at, true)}`,
       caller = failingCaller(details),
-      score = deviation === null || caller ? "" : ` Anomaly score ${anomalyText(deviation)}, ${unusualness(deviation)}.`;
+      score = deviation === null || caller ? "" : ` Anomaly score ${anomalyText(deviation)}, ${unusualness(deviation)}; up to ${QUIET} is normal.`;
     const missing = missingText(details);
     return [
       el("p", { class: "affected" }, `${when}: ${volume(details)}.${score}`),
@@ -180,7 +180,7 @@ export function panelView(on) {
     const suspect = suspectOf(details),
       { service, metrics, observed_at: at } = details;
     if (!suspect) return [];
-    const score = el("p", { class: "why" }, el("b", {}, `Suspect, score ${scoreText(suspect.score)}`)),
+    const rank = el("p", { class: "why" }, el("b", {}, `Suspect ${drawn.suspects.indexOf(suspect) + 1}`)),
       isElsewhere = (reason) => reason.source || reason.destination || !metrics.some(({ metric }) => metric === reason.metric),
       charted = suspect.reasons.filter(isElsewhere).slice(0, CHARTS);
     const rows = suspect.reasons.flatMap((reason) => {
@@ -190,7 +190,7 @@ export function panelView(on) {
     });
     const about = drawn.incident && drawn.contextOf(service);
     return [
-      score,
+      rank,
       ...rows,
       ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident))),
       ...contextLines(about && { ...about, links: {} }, suspect, drawn.incident), // the panel has all links already

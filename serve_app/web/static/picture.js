@@ -44,7 +44,7 @@ export function pictureView(place, on) {
       { class: `graph ${kind}`, width, height },
       el("g", {}, ...spaces.map(space)),
       el("g", { class: "calls" }, ...[...ways].sort(([a], [b]) => prominence(a) - prominence(b)).map(([e, way]) => call(e, way))),
-      el("g", {}, ...[...at].map(([i, one]) => service(i, one, i === root, steps.get(i)))),
+      el("g", {}, ...[...at].reverse().map(([i, one]) => service(i, one, i === root, steps.get(i)))),
       el("g", {}, ...rest.map(({ x, y, text }) => el("text", { class: "rest", x, y: y + 4 }, text))),
       el("g", { class: "rates" }, ...rates(arranged, columns, height)),
     );

@@ -73,9 +73,11 @@ export function reasonSeries(redraw) {
   };
 }
 
-/** A chart of a reason's metric, with the time since the deviation began shaded. @param {string} at the moment that is marked. */
+/** A chart of a reason's metric below its text, with the time since the deviation began shaded. @param {string} at the moment that is marked. */
 export function reasonChart(series, reason, at) {
   const { times } = series,
-    first = reason.since < times[0] ? times[0] : reason.since;
-  return chart({ ...series, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
+    first = reason.since < times[0] ? times[0] : reason.since,
+    figure = chart({ ...series, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
+  figure.querySelector("figcaption").remove(); // the text has it
+  return figure;
 }

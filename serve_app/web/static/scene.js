@@ -57,7 +57,7 @@ const isOneOf = (calls, { nodes, edges }, e) => calls.size > 0 && calls.has(`${n
 export const isEvidence = ({ map, evidence }, e) => isOneOf(evidence, map, e);
 
 /** Whether a call is unusual, or a reason of the first suspect is about it: new calls have no score yet. */
-export const isUnusualCall = (scene, e) => scene.map.edges.deviation[e] > QUIET || isEvidence(scene, e);
+export const isUnusualCall = (scene, e) => (scene.map.status !== "warming_up" && scene.map.edges.deviation[e] > QUIET) || isEvidence(scene, e);
 
 /** Whether a suspect makes or gets a call that was not made before. */
 export const isNewCall = ({ map, newCalls }, e) => isOneOf(newCalls, map, e);

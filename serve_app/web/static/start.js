@@ -2,7 +2,7 @@
 // snapshot arrives.
 import { command } from "./command.js";
 import { by, el } from "./dom.js";
-import { connect, ROOT } from "./feed.js";
+import { connectMesh, ROOT } from "./feed.js";
 import { capitalized, plural } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
@@ -60,7 +60,7 @@ function connection() {
     event.preventDefault();
     result.textContent = "Reading it";
     try {
-      const { services, calls, odd } = await connect(mesh.value.trim(), address.value.trim());
+      const { services, calls, odd } = await connectMesh(mesh.value.trim(), address.value.trim());
       result.textContent = [`Connected: ${plural(services, "service")}, ${plural(calls, "call")}.`, ...odd.map((text) => `${capitalized(text)}.`)].join(" ");
     } catch (error) {
       result.textContent = error.message;

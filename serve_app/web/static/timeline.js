@@ -7,9 +7,7 @@ import { alerts, notices } from "./severity.js";
 import { between, clock, clockOrDay, date, ends, isLocalZone, kind, moment, plural, readable, span, timeOrDateTime } from "./words.js";
 
 const MAX_LISTED = 8; // incidents, notices, and planned changes, below the plot
-const HEIGHT = 104, // of the plot, in pixels
-  LOW_HEIGHT = 76, // the same on a low screen, which has to show the graph, too
-  LOW_SCREEN = 760;
+const HEIGHT = 104; // of the plot, in pixels
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const DAY_SECONDS = 86400;
@@ -33,8 +31,7 @@ export function timelineView(on) {
   });
 
   const plotWidth = () => Math.max(200, place.clientWidth);
-  const plotHeight = () => (innerHeight < LOW_SCREEN ? LOW_HEIGHT : HEIGHT);
-  const resize = () => plot?.setSize({ width: plotWidth(), height: plotHeight() });
+  const resize = () => plot?.setSize({ width: plotWidth(), height: HEIGHT });
 
   function begin() {
     const line = { points: { show: false } },
@@ -50,7 +47,7 @@ export function timelineView(on) {
     plot = new uPlot(
       {
         width: plotWidth(),
-        height: plotHeight(),
+        height: HEIGHT,
         tzDate: (s) => (isLocalZone() ? new Date(s * 1000) : uPlot.tzDate(new Date(s * 1000), "Etc/UTC")),
         padding: [8, 28, 0, 0],
         series: [{}, highest, score, threshold],
