@@ -102,7 +102,7 @@ VALUES: list[tuple[tuple[Any, ...], list[Any]]] = [
     (("calls", 0, "error_rate"), [*NUMBERS, 1.0001]),
     (("calls",), LISTS),
     (("changes", 0, "kind"), [*TEXTS, "", " "]),
-    (("changes", 0, "service"), [*NAMES, "cart", "shop/", "/cart", "shop/*"]),
+    (("changes", 0, "service"), TEXTS),  # what is text but names no service is left out: test_bodies.py
     (("changes", 0, "reason"), TEXTS),
     (("changes",), [*LISTS, [{"kind": "deploy", "service": "shop/cart"}] * 1001]),
     (("policies", 0, "service"), [*NAMES, "cart", "*", "shop/*x", "*/cart"]),
