@@ -135,7 +135,11 @@ class ActionDocument(Document):
                 {"kind": "note", "text": "the pool of connections is full"},
                 {"kind": "done", "text": "restarted shop/cart"},
                 {"kind": "accept", "text": "the new release needs 200 ms"},
-            ]
+            ],
+            "anyOf": [
+                {"properties": {"kind": {"enum": ["acknowledge", "accept"]}}},
+                {"properties": {"text": {"minLength": 1, "pattern": r"\S"}}, "required": ["text"]},
+            ],
         }
     )
 
