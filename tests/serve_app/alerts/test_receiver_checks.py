@@ -124,21 +124,24 @@ async def test_a_receiver_that_is_back_has_no_problem(tmp_path: Path, monkeypatc
             assert len(read_statuses(store)) == 1
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
 def test_the_terminal_gets_changes() -> None:
-    stop, given = threading.Event(), list[tuple[str, ...]]()
-    answers = [{}, {"model": None, "receivers": []}, *[{"model": "a", "receivers": ["slack: no"]}] * 2]
+    stop, given = threading.Event(), list[supervisor.News]()
+    well = {"model": "a", "receivers": [], "replays": []}
+    reading = {**well, "replays": [{"mesh": "shop", "share": 0.5}]}
+    answers = [{}, {**well, "model": None}, *[{**well, "receivers": ["slack: no"]}] * 2, reading]
 
     class Service(OtherSide):
         def handler(self) -> type[QuietHandler]:
             class Handler(QuietHandler):
                 def do_GET(self) -> None:
-                    self.send(200, json.dumps(answers.pop(0) if answers else {"model": "a", "receivers": []}).encode())
+                    self.send(200, json.dumps(answers.pop(0) if answers else well).encode())
 
             return Handler
 
     def tell(news: supervisor.News) -> None:
-        given.append(news.receivers)
-        if len(given) == 2:
+        given.append(news)
+        if len(given) == 3:
             stop.set()
 
     with serve(Service()) as service, pytest.MonkeyPatch.context() as patch:
@@ -148,7 +151,9 @@ def test_the_terminal_gets_changes() -> None:
             supervisor, "_find_irreplaceable", lambda: dict.fromkeys(supervisor.IRREPLACEABLE, psutil.Process())
         )
         assert supervisor.watch(service.url, stop, tell) == ""
-    assert given == [("slack: no",), ()]
+    assert given == [
+        supervisor.News(receivers=("slack: no",)), supervisor.News(replays=(("shop", 0.5),)), supervisor.News(),
+    ]  # fmt: skip
 
 
 async def test_a_receiver_that_hangs_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
