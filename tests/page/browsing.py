@@ -99,7 +99,8 @@ class Tab:
 
     def assert_clean(self, ignored: str | tuple[str, ...] = ()) -> None:
         """Check that the page made no complaint, except those that begin with ``ignored``, and asked no other host."""
-        assert [text for text in self.complaints if not text.startswith(ignored)] == []
+        wrong = [text for text in self.complaints if not text.startswith(ignored)]
+        assert not wrong, wrong
         assert self.foreign_requests == []
 
     def assert_accessible(self) -> None:

@@ -117,7 +117,7 @@ def test_a_link_to_a_notice_shows_it(base: str, look: Callable[[int], Tab]) -> N
 
 def test_a_click_selects_the_service_of_a_notice(look: Callable[[int], Tab]) -> None:
     one = look(NOTICED)
-    assert one.page.locator("#notices .chart").count() == 1
+    one.until(lambda: one.page.locator("#notices .chart").count() == 1, "its chart is loaded")
     one.page.click("#notices button.name")
     one.until(
         lambda: f"{LEAKING} is selected" in (one.page.get_attribute("#canvas", "aria-label") or ""), "it is selected"

@@ -48,7 +48,8 @@ export function incidentsView(on) {
     if (key === kept.key && !again) return;
     kept = { key, mesh, found: mesh === kept.mesh ? kept.found : new Map() };
     if (!ids.length) return;
-    const past = () => Promise.all(ids.map((id) => feed.incidentDetail(mesh, id))),
+    const detail = (id) => feed.incidentDetail(mesh, id).catch(() => null), // it is no longer kept
+      past = () => Promise.all(ids.map(detail)).then((all) => all.filter(Boolean)),
       found = await (live ? feed.incidents(mesh).then((list) => list.incidents) : past()).catch(() => null);
     if (!found || key !== kept.key) return;
     kept.found = new Map(found.map((one) => [one.id, one]));

@@ -108,6 +108,7 @@ function shownRange(view) {
 
 /** What people look up first about a suspect; null: not loaded. Only snapshots have it. */
 function contextOf(/** @type {string} */ service) {
+  if (!known.verdict) return null;
   const at = read().at ?? null,
     { archived, observed_at: shown } = known.verdict;
   if (archived || (at && ends(at) !== ends(shown))) return null; // the verdict of the moment is on its way
