@@ -32,7 +32,8 @@ SERVE_APP = (
     ("exporter", "stores"),
     ("alerts",),
     ("web", "mesh_steps", "models", "runtime"),
-    ("deployments", "doctor"),
+    ("doctor",),
+    ("deployments",),
     ("app", "sidecar"),
     ("cli",),
 )
