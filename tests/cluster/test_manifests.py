@@ -152,7 +152,7 @@ def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypat
     assert settings.store.kind == "redis"
     claims = {one.name for one in application.deployments}
     of_scoring = {"MetaModel", "Scorer"} if settings.scorer.place == "replicas" else set()
-    assert claims == {"Ingress", "MeshSession"} | of_scoring | ({"Collector"} if settings.collected else set())
+    assert claims == {"Collector", "Ingress", "MeshSession"} | of_scoring
     front, scorer = settings.serve, settings.scorer
     limits = [
         (front.ingress_replicas, front.max_ingress_replicas),
