@@ -78,3 +78,14 @@ def test_the_simulation_finds_a_node_that_cannot_be_drained() -> None:
     _with_cpus_in_gpu_pods(changed.one("RayService"))
     with pytest.raises(Blocked, match="cpu: 1 of its pods are ready, 1 must stay"):
         list(drain_all(changed))
+
+
+def test_without_limits_replicas_stay_together_after_a_drain() -> None:
+    changed = Manifests(copy.deepcopy(CLUSTER.documents))
+    _without_limits(changed.one("RayService"))
+    uneven = 0
+    for cluster in drain_all(changed):
+        for deployment in {one for pod in cluster.pods for one in pod.replicas}:
+            counts = [pod.replicas[deployment] for pod in cluster.pods if pod.group == "cpu"]
+            uneven = max(uneven, max(counts) - min(counts))
+    assert uneven > 1

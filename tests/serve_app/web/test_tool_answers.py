@@ -1,4 +1,4 @@
-"""Answers of tools in the details of a service: what is asked for which time, and the document."""
+"""Answers of tools in the details of a service: the question, its period, and the document."""
 
 import json
 from datetime import timedelta
