@@ -81,6 +81,7 @@ class Collector:
         self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
         self._tasks: set[asyncio.Task[None]] = set()  # all others
         self._instruments = open_instruments()
+        self.__del__ = self.close  # for Serve; Python itself would call the one of a class, and await nothing
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: the loops start then.
@@ -156,7 +157,11 @@ class Collector:
         self._require_collected(mesh)
         return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
 
-    async def __del__(self) -> None:  # Serve awaits it when a replica ends
+    async def close(self) -> None:
+        """Collect nothing any more, and leave the meshes to other collectors. Serve awaits it when a replica ends."""
+        for task in (*self._tasks, *self._collecting.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._collecting.values(), return_exceptions=True)
         await self._ownership.end()
 
     def _require_collected(self, mesh: str) -> None:

@@ -36,6 +36,7 @@ class Notifier:
 
         self._owner = Owner(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
         self._delivering: asyncio.Task[None] | None = None
+        self.__del__ = self.close  # for Serve; Python itself would call the one of a class, and await nothing
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: delivery starts then.
@@ -48,7 +49,8 @@ class Notifier:
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
-    async def __del__(self) -> None:  # Serve awaits it when a replica ends
+    async def close(self) -> None:
+        """Deliver waiting alerts, within their deadline. Serve awaits it when a replica ends."""
         await self._owner.close()
 
 

@@ -114,17 +114,19 @@ async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
             await asyncio.sleep(CHECK_SECONDS)
             await check()
 
-    await check()
-    tending = asyncio.create_task(check_again())
     try:
-        yield tending
+        await check()
+        tending = asyncio.create_task(check_again())
+        try:
+            yield tending
+        finally:
+            tending.cancel()
+            with suppress(asyncio.CancelledError):
+                await tending
     finally:
-        tending.cancel()
-        with suppress(asyncio.CancelledError):
-            await tending
         for one in reversed(deployed):
-            if hasattr(one, "__del__"):  # Serve calls it, too
-                await one.__del__()
+            if isinstance(one, Notifier | Collector):
+                await one.close()
 
 
 class _Server(uvicorn.Server):

@@ -25,6 +25,7 @@ pytestmark = [
 ]
 SERVER = "serve_app.runtime.fork_server"
 AT_REST = [  # the process that deployed the application has ended
+    "Collector",
     "DashboardAgent",
     "Ingress",
     "Ingress",
