@@ -34,7 +34,6 @@ COMMANDS = [
     ("simulate", "out/shop"),
     ("simulate", "--help"),
     ("train", "out/mine.safetensors"),
-    ("models", "tune", "shop", "--recording", "out/shop"),
 ]
 
 
