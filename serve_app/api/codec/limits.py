@@ -26,7 +26,6 @@ class Limits:
     max_calls: int | None = None
     max_changes: int | None = None
     max_policies: int | None = None
-    max_snapshots: int | None = None
 
     def check(self, **counts: int) -> None:
         """Check counts of a document, such as ``services=60``.

@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -13,8 +12,8 @@ from starlette.requests import ClientDisconnect
 
 from model.names import is_service_name
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import Limits, decode_snapshot, json_body, json_text, pack_snapshot, require_not_ahead
-from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, error_at, validate_document
+from serve_app.api.codec import Limits, decode_snapshot, json_text, pack_snapshot, require_not_ahead
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
@@ -71,23 +70,6 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         if now is not None:
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return SnapshotBody.of(snapshot)
-
-    return await _read(request, limits.max_body_bytes, pack)
-
-
-async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
-    """Read the snapshots of a body in JSON, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
-
-    def pack(body: bytes, media_type: str) -> list[bytes]:
-        _require_json(media_type)
-        snapshots = json_body.decode_many(body, _counts(limits))
-        if len(snapshots) < fewest:
-            raise error_at("/snapshots", f"expected at least {fewest} snapshots, got {len(snapshots)}; send more")
-        for number, (one, after) in enumerate(pairwise(snapshots), 1):
-            if after.observed_at <= one.observed_at:
-                detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
-                raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
-        return [SnapshotBody.of(snapshot).packed for snapshot in snapshots]
 
     return await _read(request, limits.max_body_bytes, pack)
 
@@ -161,7 +143,7 @@ def _require_json(media_type: str) -> None:
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
 
 
 def _encoding(request: Request) -> str:
