@@ -115,16 +115,15 @@ def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Me
 def gauges(stored: StoredMesh) -> MeshGauges:
     """The gauges of a stored mesh. Before its first live verdict it is warming up."""
     if not stored.verdict:
-        return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
+        return MeshGauges(stored.mesh, sequence=stored.sequence, observed_at=stored.observed_at)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
-    is_replayed = bool(verdict.get("replayed"))  # absent in version 0.1.0
+    is_replayed = verdict["replayed"]
     incidents = [] if is_replayed else verdict["incidents"]  # of a time that is over
     alerts = [incident for incident in incidents if incident["severity"] != Severity.NOTICE]
-    muted = verdict.get("muted", ())  # absent in version 0.1.0
-    unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
-    silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
-    whole = verdict.get("reconstruction") or {}  # absent in version 0.2.0
+    recovering = [incident for incident in alerts if incident["recovering"]]
+    unseen = sum(incident["kind"] == IncidentKind.TELEMETRY_MISSING for incident in recovering)
+    whole = verdict["reconstruction"] or {}
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -135,13 +134,13 @@ def gauges(stored: StoredMesh) -> MeshGauges:
         threshold=verdict["threshold"],
         probability=verdict["probability"],
         incidents=len(alerts),
-        mutes=len(muted),
-        silent=silence["services"],
+        mutes=len(verdict["muted"]),
+        silent=verdict["silence"]["services"] if verdict["silence"] else 0,
         notices=len(incidents) - len(alerts),
         made_at=record.made_at,
-        recovering=sum(bool(incident.get("recovering")) for incident in alerts) - unseen,
-        hidden=len({service for mute in muted for service in mute["hides"]}),
-        coverage=verdict.get("coverage", 1.0),
+        recovering=len(recovering) - unseen,
+        hidden=len({service for mute in verdict["muted"] for service in mute["hides"]}),
+        coverage=verdict["coverage"],
         interval_seconds=record.interval,
         unseen=unseen,
         drift=record.drift if record.drift and len(record.drift.ratios) == len(MEASURES) else None,
@@ -150,5 +149,5 @@ def gauges(stored: StoredMesh) -> MeshGauges:
         embedding_displacement=whole.get("drift"),
         displacement_threshold=whole.get("drift_threshold"),
         exceeded=whole.get("exceeded"),
-        teams=tuple(dict.fromkeys(team for incident in alerts if (team := incident.get("team")))),
+        teams=tuple(dict.fromkeys(team for incident in alerts if (team := incident["team"]))),
     )

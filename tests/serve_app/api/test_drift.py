@@ -22,7 +22,10 @@ from tests.model.model_cases import settled_state
 
 BLOCK = 81_900
 SINCE = BLOCK * BLOCK_SECONDS - BLOCK_SECONDS  # two blocks
-VERDICT = {"status": "normal", "mesh_score": 1.0, "threshold": 2.0, "probability": 0.1, "incidents": []}
+VERDICT = {
+    "status": "normal", "mesh_score": 1.0, "threshold": 2.0, "probability": 0.1, "incidents": [], "coverage": 1.0,
+    "silence": None, "muted": [], "reconstruction": None, "replayed": False,
+}  # fmt: skip
 
 
 def drifted(*measures: Measure, moved: float = 0.613) -> DriftSketch:
