@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from typing import Any, Self
 
 import msgspec
 
@@ -97,11 +99,46 @@ class StoredSnapshot:
     verdict: bytes
 
 
-def match(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[tuple[MeshSnapshot, Record]]:
-    """Return the records of snapshots of the window, with their snapshots, in order."""
-    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-    found = ((snapshots.get(record.head.observed_at), record) for record in records)
-    return [(snapshot, record) for snapshot, record in found if snapshot is not None]
+@dataclass(frozen=True, eq=False)
+class RecordedSnapshot:
+    """A snapshot with its packed deviations and the JSON of its verdict."""
+
+    snapshot: MeshSnapshot
+    deviations: bytes
+    document: bytes
+
+    @classmethod
+    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
+        """The snapshots of a window that have a record, in the order of the records."""
+        snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+        found = ((snapshots.get(record.head.observed_at), record) for record in records)
+        return [cls(snapshot, one.deviations, one.document) for snapshot, one in found if snapshot is not None]
+
+    @classmethod
+    def unpack(cls, stored: StoredSnapshot) -> Self:
+        return cls(unpack_snapshot(stored.snapshot), stored.deviations, stored.verdict)
+
+    @property
+    def at(self) -> datetime:
+        return self.snapshot.observed_at
+
+    @property
+    def head(self) -> Head:
+        return _read_head(self.document)
+
+    @cached_property
+    def verdict(self) -> dict[str, Any]:
+        """The verdict as a plain object, with fields of other versions."""
+        found: dict[str, Any] = json.loads(self.document)
+        return found
+
+    def find(self, incident: str) -> dict[str, Any] | None:
+        """An incident in the verdict; None: it was not open."""
+        return next((one for one in self.verdict["incidents"] if one["id"] == incident), None)
+
+    def has_lost(self, incident: str) -> bool:
+        """Whether the verdict closed an incident because nothing was seen of it for too long."""
+        return incident in self.verdict["lost"]
 
 
 def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:

@@ -27,7 +27,6 @@ from serve_app.errors import (
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import (
-    KeptSnapshot,
     archive,
     due,
     merge_actions,
@@ -37,9 +36,9 @@ from serve_app.stores.archive import (
 )
 from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
-from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import read_files
-from serve_app.stores.record import Record, StoredSnapshot, gauges, unpack_window
+from serve_app.stores.record import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 
@@ -284,7 +283,7 @@ class MeshRepository:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, keep)]
-        scored = KeptSnapshot.match(state.window, [*records, record])
+        scored = RecordedSnapshot.match(state.window, [*records, record])
         written: dict[str, ArchivedIncident] = {}
         for name in wanted:
             if (one := archive(name, scored, verdict.sequence, self.store.incident(mesh, name))) is not None:
@@ -309,7 +308,7 @@ class MeshRepository:
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, keep)]
-        scored = ScoredRow.match(window[:-1], records)
+        scored = RecordedSnapshot.match(window[:-1], records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
         writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
@@ -321,7 +320,7 @@ class MeshRepository:
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
             window = self.refresh(stored).mesh.state.window
-            scored = KeptSnapshot.match(window, self.load_records(mesh, None, len(window)))
+            scored = RecordedSnapshot.match(window, self.load_records(mesh, None, len(window)))
             archived = archive(incident, scored, stored.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(
