@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,7 +13,6 @@ import httpx
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
 from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings
-from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     ActionDocument,
     FeedbackDocument,
@@ -138,11 +137,12 @@ class Client:
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
         """
-        return self._view(mesh, view, parameters).json()
-
-    def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
-        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings."""
-        return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
 
     def embeddings(self, mesh: str) -> Embeddings:
         """The embeddings of the services of the newest snapshot."""
@@ -241,14 +241,6 @@ class Client:
         return model.model_validate_json(
             self._send("POST", f"/v1/{path}", document.model_dump_json().encode(), JSON).content
         )
-
-    def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
-        given = {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given)
 
     def _send(
         self,

@@ -21,7 +21,6 @@ from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
     OneMeshDocument,
-    ScoringDocument,
     SourceDocument,
 )
 from serve_app.api.views import Deviations, graph_document
@@ -211,7 +210,7 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
     source = None
     if collectors is not None:
         source = source_document(next((state for state in collectors if state.mesh == mesh), None))
-    return OneMeshDocument.from_object(found, source=source, scoring=scored and ScoringDocument.from_object(scored))
+    return OneMeshDocument.from_object(found, source=source, scoring=scored)
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
