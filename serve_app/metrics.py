@@ -86,25 +86,25 @@ FAILED_LOGINS = Metric(
     ("reason",),
 )
 RETRIES = Metric("tagae_retries_total", "Calls repeated because a replica died, by deployment.", ("callee",))
-NOTICES_SENT = Metric(
-    "tagae_notices_sent_total",
+NOTIFICATIONS_SENT = Metric(
+    "tagae_notifications_sent_total",
     "Alerts and events acknowledged, by receiver: alertmanager, grafana, pagerduty, slack, webhook.",
     ("receiver",),
 )
-NOTICES_FAILED = Metric(
-    "tagae_notices_failed_total",
+NOTIFICATIONS_FAILED = Metric(
+    "tagae_notifications_failed_total",
     "Failed attempts to send notifications, by receiver (as above; state: their state in the store) and reason: "
     "unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
-NOTICES_DROPPED = Metric(
-    "tagae_notices_dropped_total",
+NOTIFICATIONS_DROPPED = Metric(
+    "tagae_notifications_dropped_total",
     "Alerts and events dropped, by receiver and reason: refused, set_aside (the receiver fails, but takes "
     "others), expired, full.",
     ("receiver", "reason"),
 )
-NOTICES_WAITING = Metric(
-    "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
+NOTIFICATIONS_WAITING = Metric(
+    "tagae_notifications_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
 RECEIVER_FAILING = Metric(
     "tagae_receiver_failing",

@@ -30,7 +30,7 @@ from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import act, resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import BadSettings, ServeError
-from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING, Instruments
+from serve_app.metrics import NOTIFICATIONS_DROPPED, NOTIFICATIONS_WAITING, RECEIVER_FAILING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
@@ -271,7 +271,7 @@ class AlertDelivery:
         """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""
         while True:
             for kind, count in self.count_waiting().items():
-                self._instruments.set(NOTICES_WAITING, count, receiver=kind)
+                self._instruments.set(NOTIFICATIONS_WAITING, count, receiver=kind)
             for status in (statuses := tuple(loop.status() for loop in self._loops)):
                 self._instruments.set(RECEIVER_FAILING, bool(status.failed), receiver=status.kind, name=status.name)
             if statuses != self._reported:
@@ -298,7 +298,7 @@ class AlertDelivery:
     def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
         for reason, count in counts.items():
             if count:
-                self._instruments.count(NOTICES_DROPPED, count, receiver=kind, reason=reason)
+                self._instruments.count(NOTIFICATIONS_DROPPED, count, receiver=kind, reason=reason)
                 log.error("%s: %d dropped: %s", kind, count, reason)
 
 

@@ -17,7 +17,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, ServeError
 from serve_app.observability.logs import set_log_context
 from serve_app.stores.archive import unpack_document
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.state_store import StateStore
 
 # Between two looks at the revisions of all meshes: with a thousand meshes it takes 2 ms of a core with SQLite, 14 ms

@@ -25,9 +25,9 @@ from serve_app.api.schemas.actions import ActionKind
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history_files import round_metrics
-from serve_app.stores.record import RecordedSnapshot, StoredSnapshot
+from serve_app.stores.recorded_snapshot import RecordedSnapshot, StoredSnapshot
+from serve_app.stores.records import ArchivedIncident
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots kept before an incident

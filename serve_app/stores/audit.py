@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
-from serve_app.stores.base import Retention
+from serve_app.stores.records import Retention
 from serve_app.stores.row_store import SERVICE, Change, Range, Row, under
 
 if TYPE_CHECKING:  # the ingress needs no torch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
 from serve_app.stores import rows
-from serve_app.stores.base import ROLLOUT, StoredMesh
 from serve_app.stores.history_files import MINUTE, read_files
+from serve_app.stores.records import ROLLOUT, StoredMesh
 from serve_app.stores.row_store import HEAD, Change, Row, only, under
 from serve_app.stores.state_store import StateStore
 

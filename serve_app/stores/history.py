@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
 from model.verdict import Status
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ChunkKey, HistoryUpdate
 from serve_app.stores.history_files import (
     MINUTE,
     ROWS,
@@ -42,7 +41,8 @@ from serve_app.stores.history_files import (
     write_file,
 )
 from serve_app.stores.numbered import NumberedRows
-from serve_app.stores.record import RecordedSnapshot
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import ChunkKey, HistoryUpdate
 from serve_app.stores.rows import microseconds
 
 SEVERITY = [Status.NORMAL, Status.WARMING_UP, Status.PARTIAL, Status.ANOMALOUS]  # the worst last

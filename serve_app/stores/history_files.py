@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
-from serve_app.stores.base import ChunkKey
+from serve_app.stores.records import ChunkKey
 
 MINUTE, TEN_MINUTES = 60, 600  # seconds of a row
 ROWS = {MINUTE: 180, TEN_MINUTES: 144}  # of a file: three hours, and a day

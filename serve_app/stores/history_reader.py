@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ChunkKey
 from serve_app.stores.history import highest, start_of
 from serve_app.stores.history_files import (
     METRICS,
@@ -26,6 +25,7 @@ from serve_app.stores.history_files import (
     read_files,
     seconds,
 )
+from serve_app.stores.records import ChunkKey
 from serve_app.stores.repository import MeshRepository
 
 AT_ONCE = 128  # files that are read at once, some MB

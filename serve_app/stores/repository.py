@@ -34,11 +34,11 @@ from serve_app.stores.archive import (
     pack_document,
     unpack_document,
 )
-from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import read_files
-from serve_app.stores.record import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
+from serve_app.stores.records import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 
 from serve_app.errors import CorruptState
-from serve_app.stores.base import ArchivedIncident, ChunkKey, Retention
+from serve_app.stores.records import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 

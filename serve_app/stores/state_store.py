@@ -22,7 +22,7 @@ from threading import Lock
 from serve_app.errors import CorruptState, StoreConflict, TooManyMeshes
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores import rows
-from serve_app.stores.base import (
+from serve_app.stores.records import (
     ArchivedIncident,
     ChunkKey,
     HistoryUpdate,

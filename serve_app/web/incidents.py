@@ -14,8 +14,8 @@ from serve_app.api.schemas.incidents import (
 )
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
-from serve_app.stores.base import ArchivedIncident, IncidentFilter
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.records import ArchivedIncident, IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
 from serve_app.web.scored_snapshot import ScoredSnapshot

@@ -14,11 +14,11 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.errors import InvalidParameter, UnknownInstant
 from serve_app.stores.archive import unpack_document
-from serve_app.stores.base import IncidentFilter
 from serve_app.stores.history import mesh_row
 from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
 from serve_app.stores.history_reader import HistoryReader
-from serve_app.stores.record import RecordedSnapshot
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison
 from serve_app.web.history import instant, metric_table, row_of, score_of

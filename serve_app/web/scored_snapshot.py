@@ -7,7 +7,7 @@ from typing import Self
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.stores.record import Record, RecordedSnapshot
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)

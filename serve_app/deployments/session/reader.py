@@ -21,7 +21,7 @@ from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed
-from serve_app.stores.record import Record, StoredSnapshot
+from serve_app.stores.recorded_snapshot import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.incidents import IncidentViews

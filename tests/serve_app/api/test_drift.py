@@ -16,8 +16,8 @@ from serve_app.api.schemas.drift import DriftDocument
 from serve_app.doctor.drift import drift_findings
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import DriftGauges
-from serve_app.stores.base import StoredMesh
-from serve_app.stores.record import Record, drift_gauges, gauges
+from serve_app.stores.recorded_snapshot import Record, drift_gauges, gauges
+from serve_app.stores.records import StoredMesh
 from tests.model.model_cases import settled_state
 
 BLOCK = 81_900

@@ -32,9 +32,9 @@ from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
-from serve_app.stores.base import StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
-from serve_app.stores.record import Record, gauges
+from serve_app.stores.recorded_snapshot import Record, gauges
+from serve_app.stores.records import StoredMesh
 
 BUDGET = Settings().alert.budget
 

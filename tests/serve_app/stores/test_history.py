@@ -17,7 +17,6 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, NodeMetric
 from serve_app.errors import UnknownMesh
-from serve_app.stores.base import ChunkKey
 from serve_app.stores.copying import export_history
 from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import (
@@ -32,7 +31,8 @@ from serve_app.stores.history_files import (
     round_metrics,
     seconds,
 )
-from serve_app.stores.record import RecordedSnapshot
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import ChunkKey
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched
 

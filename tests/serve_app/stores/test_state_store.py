@@ -15,14 +15,14 @@ import pytest
 from lab.contracts.stores import kill_writer
 from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import (
+from serve_app.stores.copying import copy_meshes
+from serve_app.stores.opening import open_store
+from serve_app.stores.records import (
     IncidentFilter,
     StoredDocument,
     StoredMesh,
     StoredState,
 )
-from serve_app.stores.copying import copy_meshes
-from serve_app.stores.opening import open_store
 from serve_app.stores.rows import incident_rows, read_index
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore

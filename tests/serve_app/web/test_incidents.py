@@ -26,8 +26,8 @@ from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
 from serve_app.stores.archive import BEFORE, MAX_MOMENTS, archive, pack_document, unpack_document
-from serve_app.stores.base import IncidentFilter
-from serve_app.stores.record import Record, RecordedSnapshot
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot
+from serve_app.stores.records import IncidentFilter
 from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.running import failing

@@ -32,7 +32,7 @@ from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend,
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.record import StoredSnapshot
+from serve_app.stores.recorded_snapshot import StoredSnapshot
 from serve_app.web.documents import (
     DetailsDocument,
     ServicesDocument,

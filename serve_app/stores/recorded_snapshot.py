@@ -16,7 +16,7 @@ from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.codec import unpack_snapshot
 from serve_app.errors import CorruptState
 from serve_app.metrics import DriftGauges, MeshGauges
-from serve_app.stores.base import StoredMesh
+from serve_app.stores.records import StoredMesh
 
 MAX_RATIO = 99.99  # of a measure of drift to its limit
 
