@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 import redis
 
-from serve_app.alerts import owner, saved_state
+from serve_app.alerts import leader, saved_state
 from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.leader import Leader
@@ -183,8 +183,8 @@ async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
     """As during an upgrade with a second cluster, which is taken back."""
     monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
     monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(owner, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(leader, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
         more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": resend_after()}
         old = Leader(store, partial(delivery, store, **more))
@@ -210,7 +210,7 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
 ) -> None:
     """As when a damaged file of the store was replaced."""
     monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
         one = Leader(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
         running = asyncio.create_task(one.run())
