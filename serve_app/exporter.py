@@ -58,7 +58,6 @@ class PrometheusInstruments:
 
 
 def read_families(meshes: Sequence[MeshGauges], collected: Sequence[CollectorState]) -> list[Family]:
-    """The metrics that are read at each scrape."""
     return [*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]
 
 

@@ -127,7 +127,6 @@ class AlertDelivery:
         self._tidy()
 
     def known_meshes(self) -> Set[str]:
-        """The meshes of which it had a verdict."""
         return self._saved.state.meshes.keys()
 
     def newest(self, mesh: str) -> datetime | None:

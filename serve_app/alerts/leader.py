@@ -38,7 +38,6 @@ class Leader:
         self._delivery = self._open()
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`."""
         while True:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)

@@ -57,7 +57,6 @@ class SendLoop:
                     await self._check()
 
     def status(self) -> ReceiverStatus:
-        """Whether the endpoint takes notifications."""
         newest, receiver = self._newest, self.receiver
         return ReceiverStatus(
             receiver.kind, receiver.name, newest.failed, newest.detail, self._fails_since, receiver.dropped

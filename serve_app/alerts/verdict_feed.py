@@ -84,7 +84,6 @@ class VerdictFeed:
             log.exception("mesh %s: unexpected error; no one is notified of what people did", mesh)
 
     def _read_actions(self, mesh: str, incidents: Set[str]) -> dict[str, list[dict[str, Any]]]:
-        """What people did about incidents, by their id."""
         found = [self._store.incident(mesh, one, details=False) for one in sorted(incidents)]
         documents = [unpack_document(one.document) for one in found if one is not None]
         return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}

@@ -117,5 +117,4 @@ app.add_typer(token.app, name="token")
 
 
 def main() -> None:
-    """Entry point of the console script."""
     app(obj=OWNS_PROCESS)

@@ -277,7 +277,6 @@ def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], Ro
 
 
 def _version(client: "Client", version: str) -> str:
-    """The version of a service's registry that begins with these digits."""
     return find_version(client.models().models, version).version
 
 

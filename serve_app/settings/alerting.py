@@ -103,7 +103,6 @@ class NotifySettings(SettingsGroup):
 
     @property
     def has_receivers(self) -> bool:
-        """Whether anyone is notified."""
         return bool(self.alertmanagers or self.receivers)
 
     @model_validator(mode="before")

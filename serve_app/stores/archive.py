@@ -57,16 +57,13 @@ class Details:
     moments: tuple[StoredSnapshot, ...]
 
     def pack(self) -> bytes:
-        """Compress to bytes."""
         return zlib.compress(msgspec.msgpack.encode(self), LEVEL)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """Inverse of :meth:`pack`."""
         return msgspec.msgpack.decode(zlib.decompress(packed), type=cls)
 
     def read(self) -> list[RecordedSnapshot]:
-        """The moments, unpacked."""
         return [RecordedSnapshot.unpack(one) for one in self.moments]
 
 
@@ -262,7 +259,6 @@ def _share(one: RecordedSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[
 
 
 def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
-    """Return the calls from or to some services, in the order of the snapshot."""
     chosen = np.zeros(snapshot.num_nodes, bool)
     chosen[services] = True
     source, destination = snapshot.edge_index

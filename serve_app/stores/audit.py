@@ -47,7 +47,6 @@ class AuditFilter:
     before: str | None = None
 
     def matches(self, record: AuditRecordDocument) -> bool:
-        """Whether a record is to be listed."""
         texts = ((self.user, record.user), (self.mesh, record.mesh), (self.action, record.action))
         is_in_time = (self.since is None or record.at >= self.since) and (self.until is None or record.at < self.until)
         return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)

@@ -116,13 +116,11 @@ def export_history(store: StateStore, mesh: str, folder: Path) -> int:
 
 
 def _read(store: StateStore, mesh: str) -> dict[str, bytes]:
-    """All rows of a mesh, except for its history and what was set aside."""
     found = store.database.read(mesh, *(under(key) if key.endswith("/") else only(key) for key in _COPIED))
     return dict(chain.from_iterable(found))
 
 
 def _copy_history(source: StateStore, target: StateStore, mesh: str) -> None:
-    """Copy the history of a mesh, and compare the copy."""
     (sizes,) = source.database.read(mesh, under(rows.SIZE))
     for at in range(0, len(sizes), CHUNKS_AT_ONCE):
         some = sizes[at : at + CHUNKS_AT_ONCE]

@@ -72,7 +72,6 @@ class HistoryRows:
 
 
 def mesh_row(one: RecordedSnapshot) -> MeshRow:
-    """Return the row of the mesh for one snapshot."""
     head, at = one.head, one.at
     changes = tuple(StoredChange(at, change.kind, change.service, change.reason) for change in one.snapshot.changes)
     return MeshRow(at.timestamp(), 1, head.mesh_score, head.mesh_score, head.threshold, head.status, changes)
@@ -302,7 +301,6 @@ def overlay(pieces: Sequence[HistoryRows]) -> HistoryRows:
 
 
 def _parts_of(services: pa.ChunkedArray, parts: int) -> IntArray:
-    """Return the part of each row, by the names of the services."""
     number, names = encode(services)
     found: IntArray = np.array([part_of(name, parts) for name in names])[number]
     return found

@@ -119,7 +119,6 @@ class PastSeries:
 
 
 def mesh_table(rows: Sequence[MeshRow]) -> pa.Table:
-    """Return the table of rows of a mesh."""
     found = [{**asdict(row), "time": round(row.at * 1e6)} for row in rows]
     return pa.Table.from_pylist(found, MESH)
 
@@ -206,7 +205,6 @@ def parts_for(services: int) -> int:
 
 
 def write_file(table: pa.Table) -> bytes:
-    """Return a Parquet file with a table."""
     metrics = [name for name in table.column_names if name in METRICS]
     # As strings: a dictionary would have the services of all parts.
     plain = [(one.name, pa.string() if one.type == _NAME else one.type) for one in table.schema]

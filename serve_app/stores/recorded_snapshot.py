@@ -60,7 +60,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return _read_head(self.document)
 
     def pack(self) -> bytes:
-        """The stored form: MessagePack."""
         return msgspec.msgpack.encode(self)
 
     @classmethod

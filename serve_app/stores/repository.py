@@ -341,7 +341,6 @@ class MeshRepository:
         return [gauges(stored) for stored in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
-        """Delete a mesh from the store."""
         if not self.store.delete(mesh):
             raise unknown_mesh(mesh)
 

@@ -58,7 +58,6 @@ def time_key(instant: datetime) -> str:
 
 
 def sequence_key(kind: str, sequence: int) -> str:
-    """The key of a step or a snapshot."""
     return f"{kind}{sequence:012}"
 
 
@@ -79,7 +78,6 @@ class VerdictKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The key."""
         return f"{VERDICT}{time_key(self.observed_at)}/{self.sequence:012}/{self.digest}"
 
     @classmethod
@@ -125,7 +123,6 @@ def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
 
 
 def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
-    """The rows of an incident."""
     size = len(one.document) + len(one.details)
     index = msgspec.json.encode(replace(one, document=b"", details=b"", size=size))
     rows = [
@@ -137,7 +134,6 @@ def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
 
 
 def dropped_keys(incident: str) -> list[str]:
-    """The keys of the rows of an incident."""
     return [kind + incident for kind in ARCHIVE]
 
 

@@ -71,7 +71,6 @@ class StateStore:
 
     @property
     def name(self) -> str:
-        """Path or URL, for messages."""
         return self.database.name
 
     def close(self) -> None:
@@ -363,7 +362,6 @@ class StateStore:
             rows.check_window(mesh, "snapshots", sequence, numbers)
 
     def _read_all(self, mesh: str, keys: list[str]) -> Iterator[Row]:
-        """The rows of these keys that are stored."""
         return (row for found in self._read(mesh, *map(only, keys)) for row in found) if keys else iter(())
 
     def _read(self, mesh: str, *ranges: Range) -> list[list[Row]]:
@@ -371,7 +369,6 @@ class StateStore:
         return self.database.read(mesh, *ranges)
 
     def _position(self, mesh: str) -> tuple[int, int]:
-        """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
         (head,) = self._read(mesh, only(HEAD))
         return _read_head(head)
 

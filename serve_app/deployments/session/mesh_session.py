@@ -300,7 +300,6 @@ class MeshSession:
             self._start(self._shadow.add_failure(mesh, model))
 
     def _follow_up(self, mesh: str, advanced: StageResults) -> None:
-        """Start what follows a new verdict."""
         self._signal.notify(mesh)
         # If that fails, the next push does it, or fails with the same error.
         self._start(self._steps.tidy(mesh, self._options), f"mesh {mesh}: its state could not be stored in full")
