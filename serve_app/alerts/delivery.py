@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
+from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, QueueLimits
 from serve_app.alerts.links import Links
 from serve_app.alerts.raster import render_png
@@ -281,7 +281,10 @@ class AlertDelivery:
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
         """Drop what every replica knows, what is too old, and what exceeds the limits."""
-        keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
+        keep, ended = (
+            self._to.timing.keep,
+            [alert for alert in state.ended if not all(replica.knows_end(alert) for replica in self._replicas)],
+        )
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
         kept = tuple(young[-MAX_ENDED:])
         self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
@@ -290,9 +293,6 @@ class AlertDelivery:
             events[queue.key], dropped = self._to.queue.trim(state.events.get(queue.key, ()), now)
             self._count_dropped(queue.kind, dropped)
         return replace(state, ended=kept, events=events)
-
-    def _is_known(self, alert: Alert) -> bool:
-        return all(replica.knows_end(alert) for replica in self._replicas)
 
     def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
         for reason, count in counts.items():

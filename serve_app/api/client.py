@@ -294,13 +294,9 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _is_temporary(response: httpx.Response) -> bool:
     """Whether the same request can succeed later."""
-    may_pass = response.status_code in _TEMPORARY or _is_service_down(response)
-    return may_pass and not _is_permanent(response)
-
-
-def _is_permanent(response: httpx.Response) -> bool:
-    """Whether waiting does not help: the token is wrong, and too many wrong ones were sent."""
-    return _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code)
+    if _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code):
+        return False  # the token is wrong, and waiting does not help
+    return response.status_code in _TEMPORARY or _is_service_down(response)
 
 
 def _is_service_down(response: httpx.Response) -> bool:
@@ -317,9 +313,8 @@ def _require_success(response: httpx.Response) -> httpx.Response:
     detail = problem.get("detail") or (not is_page and response.text[:200]) or response.reason_phrase
     default = NoCapacity if _is_service_down(response) else ServeError
     raised = _RAISED.get(problem.get("type", ""), default)
-    raise raised(
-        f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **_details(problem)
-    )
+    details = {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}
+    raise raised(f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **details)
 
 
 def _problem(response: httpx.Response) -> dict[str, Any]:
@@ -328,7 +323,3 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
         return dict(response.json())
     except (ValueError, TypeError):
         return {}
-
-
-def _details(problem: dict[str, Any]) -> dict[str, Any]:
-    return {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}

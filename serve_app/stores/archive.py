@@ -155,7 +155,7 @@ def archive(
         document.since,
         until,
         sequence,
-        SEVERITIES.index(document.severity),
+        Severity(document.severity).rank,
         document.kind,
         likely_suspects(document.suspects),
         tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),

@@ -66,7 +66,8 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     """
 
     def pack(body: bytes, media_type: str) -> SnapshotBody:
-        snapshot = decode_snapshot(body, media_type, _counts(limits))
+        counts = Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
+        snapshot = decode_snapshot(body, media_type, counts)
         if now is not None:
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return SnapshotBody.of(snapshot)
@@ -78,7 +79,8 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
     """Read a small document, in JSON only: feedback, a mute, a change of models. Errors as in :func:`read_snapshot`."""
 
     def decode_json(body: bytes, media_type: str) -> T:
-        _require_json(media_type)
+        if media_type != JSON:
+            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
         return decode(body)
 
     return await _read(request, MAX_ACTION_BYTES, decode_json)
@@ -135,15 +137,6 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) 
     if len(body) < OFF_LOOP_BYTES:
         return decode(body, media_type)
     return await asyncio.to_thread(decode, body, media_type)
-
-
-def _require_json(media_type: str) -> None:
-    if media_type != JSON:
-        raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
-
-
-def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
 
 
 def _encoding(request: Request) -> str:
