@@ -1,5 +1,6 @@
 """A store whose files disappear: no lost write is acknowledged."""
 
+import logging
 import multiprocessing
 import shutil
 import sqlite3
@@ -13,9 +14,9 @@ import pytest
 
 from serve_app.errors import StoreGone
 from serve_app.stores.sqlite import store as sqlite
-from serve_app.stores.sqlite.file import FILE_NAME, SUFFIXES
+from serve_app.stores.sqlite.file import FILE_NAME, SUFFIXES, find_files
 from serve_app.stores.state_store import StateStore
-from tests.serve_app.stores.content import append
+from tests.serve_app.stores.content import append, at
 from tests.serve_app.stores.local import local_store
 
 
@@ -54,6 +55,54 @@ def _put_a_backup(folder: Path) -> None:
 
 LOSSES = [_delete_all, _delete_folder, *map(_delete_only, SUFFIXES), _put_a_backup]
 LOSS_NAMES = ["all files", "folder", "database", "log", "index", "replaced"]
+
+
+@pytest.mark.parametrize("lose", LOSSES, ids=LOSS_NAMES)
+def test_every_read_and_write_reports_that_the_store_is_missing(
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], None]
+) -> None:
+    append(store, 1)
+    lose(tmp_path / "stores")
+    before = sorted((tmp_path / "stores").glob("*")), find_files(str(tmp_path / "stores" / FILE_NAME))
+    calls: list[Callable[[], Any]] = [
+        lambda: append(store, 2),
+        lambda: append(store, 1, mesh="another"),
+        lambda: store.load("prod"),
+        lambda: store.replace("prod", b"", revision=1),
+        lambda: store.verdict_at("prod", at(1)),
+        lambda: store.verdicts("prod", None, 9),
+        lambda: list(store.window("prod")),
+        lambda: store.meshes(),
+        lambda: store.set_aside("prod", "", revision=1),
+        lambda: store.delete("prod"),
+        lambda: store.check_room("prod"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreGone, match=r"expected the files that were opened.*put the same files back.*restart"):
+            call()
+    assert sorted((tmp_path / "stores").glob("*")) == before[0]  # no file was created
+    assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
+    assert (
+        len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
+    )  # one log line, not one for each request
+
+
+def test_the_same_files_are_used_again_when_they_are_back(
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    revision = append(store, 1)
+    away = _move_away(tmp_path / "stores")
+    with pytest.raises(StoreGone):
+        append(store, 2)
+    for path in away.iterdir():
+        path.rename(tmp_path / "stores" / path.name)
+    loaded = store.load("prod")
+    assert loaded is not None
+    assert (loaded.sequence, loaded.revision) == (1, revision)
+    append(store, 2)
+    assert "its files are back" in caplog.text
+    with closing(local_store(tmp_path / "stores")) as other:
+        assert [one.sequence for one in other.meshes()] == [2]
 
 
 def test_a_process_that_starts_meanwhile_begins_with_an_empty_store(store: StateStore, tmp_path: Path) -> None:
