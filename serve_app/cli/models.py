@@ -378,7 +378,6 @@ def _open(place: str, network: str | None = None) -> "Registry":
 
 
 def _configured(config: Path | None, settings: list[str] | None) -> str:
-
     place = read_settings(config, settings).rollout.registry
     if place is None:
         raise BadSettings("rollout.registry: expected a folder or URL, got none; set it, or use --registry")

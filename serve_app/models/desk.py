@@ -24,7 +24,6 @@ CANARY_SHARE = 0.1  # of the meshes, if a person names none
 CHECK_SECONDS = 30.0  # between two looks at a trial
 MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
 MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
-Meshes = frozenset[str] | None  # that the caller may see; None: all
 log = logging.getLogger(__name__)
 
 
@@ -35,8 +34,8 @@ class ModelDesk:
         self._settings, self._models, self._store = settings, models, store
         self._checked = time.monotonic()
 
-    async def all(self, meshes: Meshes = None) -> ModelsDocument:
-        """The models of the registry, and which mesh uses which.
+    async def all(self, meshes: frozenset[str] | None = None) -> ModelsDocument:
+        """The models of the registry, and which mesh uses which, for a caller who may see some meshes; None: all.
 
         Raises:
             RegistryGone: it does not answer.

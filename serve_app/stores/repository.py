@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -39,14 +39,12 @@ from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds,
 from serve_app.stores.history_files import read_files
 from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.records import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
-from serve_app.stores.rows import time_of
+from serve_app.stores.rows import ONE_STEP, time_of
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
 Incident = ArchivedIncidentDocument | None
 Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # both after it, and a result
-NO_UPDATE: HistoryUpdate = {}
-ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MAX_STEPS = 30
@@ -299,18 +297,18 @@ class MeshRepository:
         """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""
         window = state.window
         if self._history is None or len(window) < 2:
-            return NO_UPDATE
+            return {}
         block = block_seconds(keep, state.interval_seconds)
         now, begin = unix(window[-1].observed_at), unix(window[-2].observed_at) // block * block
         if now // block * block == begin:
-            return NO_UPDATE
+            return {}
         sizes = self.store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, keep)]
         scored = RecordedSnapshot.match(window[:-1], records)
         if not scored:  # another session has deleted the mesh
-            return NO_UPDATE
+            return {}
         writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
         return writer.update(scored, window[-1].observed_at, block)
 

@@ -36,6 +36,7 @@ FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "sn
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
 LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
+ONE_STEP = timedelta(microseconds=1)  # between two times
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)  # of the times in keys, which are never negative
 _read_index_row = msgspec.json.Decoder(ArchivedIncident).decode
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 def microseconds(instant: datetime) -> int:
     """A time as a number: µs since 1970."""
-    return (instant - _EPOCH) // timedelta(microseconds=1)
+    return (instant - _EPOCH) // ONE_STEP
 
 
 def time_of(stored: int) -> datetime:
@@ -54,7 +55,7 @@ def time_of(stored: int) -> datetime:
 
 def time_key(instant: datetime) -> str:
     """A time as a part of a key."""
-    return f"{(instant - _BEGINNING) // timedelta(microseconds=1):018}"
+    return f"{(instant - _BEGINNING) // ONE_STEP:018}"
 
 
 def sequence_key(kind: str, sequence: int) -> str:

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 
 from serve_app.errors import CorruptState, StoreConflict, TooManyMeshes
@@ -38,7 +38,6 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
-_ONE_STEP = timedelta(microseconds=1)  # between two times
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
 
 
@@ -197,7 +196,7 @@ class StateStore:
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
         is stored."""
-        begin = "" if since is None else rows.time_key(since + _ONE_STEP)
+        begin = "" if since is None else rows.time_key(since + rows.ONE_STEP)
         (found,) = self._read(mesh, under(rows.VERDICT, since=begin, limit=limit))
         with self._setting_aside_damage(mesh):
             return [verdict for _, verdict in _read_verdicts(mesh, found)]

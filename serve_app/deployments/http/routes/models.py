@@ -79,8 +79,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     """Have all meshes use a model from the next snapshot on. Meshes keep their state. Repeating the request changes
     nothing."""
     await read_document(request, by_schema(Document, empty=b"{}"))  # of an older client, it could name one mesh
-    by = principal_of(request).name
-    return json_response(await backend.ask(backend.doors.models.promote, version, by))
+    return json_response(await backend.ask(backend.doors.models.promote, version, principal_of(request).name))
 
 
 @router.post(
@@ -93,5 +92,4 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
 async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     """End the trial of a model, or go back to the model before the one in use, from the next snapshot on."""
     document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
-    by = principal_of(request).name
-    return json_response(await backend.ask(backend.doors.models.roll_back, document.reason, by))
+    return json_response(await backend.ask(backend.doors.models.roll_back, document.reason, principal_of(request).name))
