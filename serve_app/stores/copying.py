@@ -45,7 +45,7 @@ def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], 
 def copy_meshes(
     source: StateStore, target: StateStore, meshes: Iterable[str], *, overwrite: bool
 ) -> Iterator[StoredMesh]:
-    """Copy meshes one by one, compare each copy with what was read, and yield each mesh as it is in both stores.
+    """Copy meshes one by one, compare each copy with what was read, and yield each mesh that both stores then have.
 
     Raises:
         StoreConflict: the target has a mesh that is not to be overwritten, or a mesh changed meanwhile.
