@@ -118,7 +118,7 @@ def served_models(settings: Settings, weights: Weights) -> ServedModels:
 
 def models_of(store: StateStore, registry: Registry, *, sidecar: str | None = None, **settings: Any) -> ServedModels:
     """The models of a session with a registry that has just started; ``sidecar``: its name, if it is one."""
-    chosen = Settings(rollout={"registry": registry.place}, **settings)
+    chosen = Settings(models={"registry": registry.place}, **settings)
     weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
     models = open_models(chosen, weights, store, PrometheusInstruments(), sidecar)
     models.follow()

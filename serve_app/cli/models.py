@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from serve_app.models.registry import Registry
 
 RegistryPlace = Annotated[
-    str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: rollout.registry.")
+    str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: models.registry.")
 ]
 FromRegistry = Annotated[
     str | None,
@@ -378,9 +378,9 @@ def _open(place: str, network: str | None = None) -> "Registry":
 
 
 def _configured(config: Path | None, settings: list[str] | None) -> str:
-    place = read_settings(config, settings).rollout.registry
+    place = read_settings(config, settings).models.registry
     if place is None:
-        raise BadSettings("rollout.registry: expected a folder or URL, got none; set it, or use --registry")
+        raise BadSettings("models.registry: expected a folder or URL, got none; set it, or use --registry")
     return place
 
 

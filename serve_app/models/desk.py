@@ -17,7 +17,7 @@ from serve_app.models.rollout import promote, roll_back, start_canary
 from serve_app.models.served import EVERY_MESH, ServedModels
 from serve_app.models.shadow import read_trial
 from serve_app.settings import Settings
-from serve_app.settings.model import RolloutSettings
+from serve_app.settings.model import ModelsSettings
 from serve_app.stores.state_store import StateStore
 
 CANARY_SHARE = 0.1  # of the meshes, if a person names none
@@ -50,8 +50,10 @@ class ModelDesk:
         """Compare a model with the baseline of its newest trial, over all that is kept.
 
         Raises:
-            UnknownModel: it was never tried.
+            UnknownModel: it was never tried, or there is no registry.
         """
+        if self._models.registry is None:
+            raise UnknownModel("model: expected a registry, got none; set models.registry")
         trials = [one for one in self._read_trials() if one.candidate == version and one.blocks]
         if not trials:
             raise UnknownModel(
@@ -106,7 +108,7 @@ class ModelDesk:
             return
         candidate, baseline = self._models.version(trial.candidate), self._models.version(trial.baseline)
         found = compare(candidate, baseline, self._read_trials(), self._settings.alert.budget, trial.since)
-        reason = broken_limit(found, self._settings.rollout)
+        reason = broken_limit(found, self._settings.models)
         if not reason:
             return
         after = self._models.change(
@@ -125,7 +127,7 @@ class ModelDesk:
                 yield found
 
 
-def broken_limit(comparison: ComparisonOfModels, limits: RolloutSettings) -> str:
+def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
     """The limit that the candidate surely breaks, in words; empty if there is none, or too little is known."""
     failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
     if comparison.attempts >= MIN_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):

@@ -160,7 +160,7 @@ class Loader:
         """The error of a load that takes too long; it is remembered as a failure."""
         late = RegistryGone(
             f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the load "
-            "continues: wait for it, or check that this node reaches rollout.registry"
+            "continues: wait for it, or check that this node reaches models.registry"
         )
         self._fail(pin.version, late)
         return copy(late)
@@ -180,12 +180,12 @@ def open_loader(settings: Settings, device: torch.device, instruments: Instrumen
     Raises:
         BadSettings: the registry cannot be opened.
     """
-    registry = open_registry(settings.rollout.registry, settings.model.network)
+    registry = open_registry(settings.models.registry, settings.model.network)
 
     def read(pin: ModelPin) -> Checkpoint:
         if registry is None:
             raise UnknownModel(
-                f"model {pin.version}: expected a registry, got none; set rollout.registry on this node too"
+                f"model {pin.version}: expected a registry, got none; set models.registry on this node too"
             )
         return registry.load(pin.version, pin.sha256)
 

@@ -50,7 +50,7 @@ class Registry:
             self._files, self._root = fsspec.core.url_to_fs(place, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise BadSettings(
-                f"rollout.registry: expected a folder or a URL that fsspec can open, got {place!r} ({error}); install "
+                f"models.registry: expected a folder or a URL that fsspec can open, got {place!r} ({error}); install "
                 "the package that it names, or correct the URL"
             ) from error
 
@@ -170,7 +170,7 @@ class Registry:
         except Exception as error:  # each implementation of fsspec has errors of its own
             raise RegistryGone(
                 f"registry {self.place}: expected an answer, got {type(error).__name__}: {error}; correct "
-                "rollout.registry or its access, or try again"
+                "models.registry or its access, or try again"
             ) from error
 
 
@@ -210,7 +210,7 @@ class AsyncRegistry:
     def _late(self) -> RegistryGone:
         return RegistryGone(
             f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, or "
-            "check that this node reaches rollout.registry"
+            "check that this node reaches models.registry"
         )
 
 

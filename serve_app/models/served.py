@@ -259,7 +259,7 @@ class ServedModels:
             UnfitModel: it reads other neighbours, or the weights of the meshes are in the settings.
         """
         if self.registry is None:
-            raise UnknownModel("model: expected a registry, got none; set rollout.registry, and restart the service")
+            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
         if self._is_pinned:
             raise UnfitModel(
                 f"model {version}: expected meshes that use models of the registry, got a file in model.weights; "
@@ -281,7 +281,7 @@ class ServedModels:
             UnfitModel, StoreConflict, ServeError: as of :func:`change_rollout`; without a registry, the first.
         """
         if self._store is None:
-            raise UnfitModel("model: expected a registry, got none; set rollout.registry, and restart the service")
+            raise UnfitModel("model: expected a registry, got none; set models.registry, and restart the service")
         before = self.rollout.history
         rollout = change_rollout(self._store, change)
         if rollout.history and rollout.history[-1] not in before:
@@ -329,7 +329,7 @@ def open_models(
     Raises:
         BadSettings: the registry cannot be opened.
     """
-    registry, loader = open_registry(settings.rollout.registry), open_loader(settings, torch.device("cpu"), instruments)
+    registry, loader = open_registry(settings.models.registry), open_loader(settings, torch.device("cpu"), instruments)
     if registry is None:
         return ServedModels(settings, weights, loader, instruments)
     answers = AsyncRegistry(registry, ANSWER_SHARE * settings.serve.deadline_seconds)

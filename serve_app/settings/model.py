@@ -34,8 +34,8 @@ class PartitionSettings(SettingsGroup):
     max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not divided")
 
 
-class RolloutSettings(SettingsGroup):
-    """How a running service changes its model: from which registry, and the limits of a trial."""
+class ModelsSettings(SettingsGroup):
+    """The registry of models, from which a running service takes new weights."""
 
     registry: str | None = Field(
         None,

@@ -30,7 +30,7 @@ from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings
-from serve_app.settings.model import ModelSettings, PartitionSettings, RolloutSettings
+from serve_app.settings.model import ModelSettings, ModelsSettings, PartitionSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     model: ModelSettings = Field(default_factory=ModelSettings)
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
-    rollout: RolloutSettings = Field(default_factory=RolloutSettings)
+    models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)

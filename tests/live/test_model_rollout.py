@@ -86,7 +86,7 @@ def test_a_model_is_tried_promoted_and_replaced_under_load(
             seeds=MESHES,
             record=record_calm,
             model={},
-            rollout={"registry": str(registry), **LIMITS},
+            models={"registry": str(registry), **LIMITS},
             scorer={"device": "cpu", "place": place},
         ) as cluster,
         Client(cluster.nodes.url, patience_seconds=CLIENT_SECONDS) as client,

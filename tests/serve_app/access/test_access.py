@@ -79,7 +79,7 @@ def secured_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
         path = "{folder / "state"}"
         [limits]
         max_ahead_seconds = inf
-        [rollout]
+        [models]
         registry = "{folder / "models"}"
         [meshes.bank]
         weights = "{folder / "missing.safetensors"}"

@@ -79,7 +79,7 @@ def test_a_model_with_a_card_needs_no_digest(tmp_path: Path, mine: Path) -> None
 def test_a_model_from_a_url_goes_to_the_registry_of_the_settings(tmp_path: Path) -> None:
     with run_store() as url:
         source = f"{url}/weights?signature=secret"
-        options = ["--sha256", DIGEST, "--set", f"rollout.registry={tmp_path}", "--parent", "0123456789abcdef"]
+        options = ["--sha256", DIGEST, "--set", f"models.registry={tmp_path}", "--parent", "0123456789abcdef"]
         done = models("add", source, *options)
     assert done.exit_code == 0, done.output
     assert Registry(str(tmp_path)).card(VERSION).parent == "0123456789abcdef"
@@ -114,7 +114,7 @@ def test_weights_that_differ_from_their_card_are_not_added(tmp_path: Path, mine:
 def test_a_registry_is_needed(tmp_path: Path) -> None:
     done = models("add", SHIPPED, "--sha256", DIGEST)
     assert done.exit_code == 1
-    assert "rollout.registry: expected a folder or URL, got none" in done.output
+    assert "models.registry: expected a folder or URL, got none" in done.output
 
 
 @pytest.mark.parametrize(("version", "message"), [("ff", "expected a version of the registry"), ("", "got ''")])

@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     settings = {
         "serve.port": 0,
         "store.path": folder / "store",
-        "rollout.registry": folder / "registry",
+        "models.registry": folder / "registry",
         "scorer.place": request.param,
         "scorer.device": "cpu",
         "limits.max_ahead_seconds": "inf",

@@ -25,12 +25,12 @@ from serve_app.models.comparison import (
     rate,
 )
 from serve_app.models.desk import broken_limit
-from serve_app.settings.model import RolloutSettings
+from serve_app.settings.model import ModelsSettings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ONE, TWO = "1" * 16, "2" * 16
 PIN = ModelPin(version=TWO, sha256="2" * 64)
-LIMITS = RolloutSettings()
+LIMITS = ModelsSettings()
 TRIAL = TrialDocument(candidate=PIN, baseline=None, share=0.1, since=START)
 
 

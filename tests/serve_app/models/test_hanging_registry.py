@@ -189,7 +189,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     change_rollout(store, lambda rollout: changes.promote(rollout, pin))
     hang.begin()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # whatever hangs there holds all else
-    session = MeshSession(Settings(rollout={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
+    session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
     request.addfinalizer(session._meshes.store.close)
     for _ in range(3):
         with pytest.raises(RegistryGone, match="expected an answer within"):
@@ -211,7 +211,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
 async def test_a_scorer_tells_the_session_in_time_that_it_has_no_weights(
     registry: Registry, pin: ModelPin, hang: Hang, replica: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Scorer(Settings(rollout={"registry": registry.place}), "cpu")
+    one = Scorer(Settings(models={"registry": registry.place}), "cpu")
     group = probe(load())
     hang.begin()
     monkeypatch.setattr(scorer, "LONGEST_LOAD_SECONDS", 1e9)
@@ -228,7 +228,7 @@ async def test_a_scorer_tells_the_session_in_time_that_it_has_no_weights(
 async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(
     registry: Registry, pin: ModelPin, other_weights: Path, hang: Hang, replica: None
 ) -> None:
-    settings = Settings(rollout={"registry": registry.place})
+    settings = Settings(models={"registry": registry.place})
     hang.begin()
     score, decide = Method(Scorer(settings, "cpu").score), Method(MetaModel(settings).decide)
     place: Any = SimpleNamespace(score=score, decide=decide)

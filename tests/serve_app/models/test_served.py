@@ -136,7 +136,7 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
         def read_document(self, name: str) -> None:
             raise StoreGone("the store is away")
 
-    settings = Settings(rollout={"registry": registry.place})
+    settings = Settings(models={"registry": registry.place})
     store: StateStore = Away()  # type: ignore[assignment]
     models = open_models(settings, load_weights(None, {}), store, PrometheusInstruments())
     assert models.get("shop") is None
@@ -148,7 +148,7 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
 
 async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weights: Path) -> None:
     pin = add_model(registry, other_weights)
-    loads = open_loader(Settings(rollout={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
+    loads = open_loader(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
     first = await loads.load(pin)
     assert first.digest == pin.version
     assert await loads.load(pin) is first

@@ -64,7 +64,7 @@ class Session:
     """Pushes snapshots as a session does, and scores them in the shadow."""
 
     def __init__(self, store: StateStore, registry: Registry) -> None:
-        self.settings = Settings(rollout={"registry": registry.place})
+        self.settings = Settings(models={"registry": registry.place})
         self.counts, self.store = Counts(), store
         self.models: ServedModels = open_models(self.settings, load_weights(None, {}), store, self.counts)
         self.models.follow()

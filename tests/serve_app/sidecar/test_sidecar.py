@@ -130,7 +130,7 @@ def test_it_follows_the_registry_which_all_sidecars_share(tmp_path: Path, other_
     registry = Registry(str(tmp_path / "models"))
     pin = add_model(registry, other_weights)
     registry.write_rollout(promote(registry.rollout(), pin))
-    settings = {"store.path": str(tmp_path / "state"), "rollout.registry": registry.place}
+    settings = {"store.path": str(tmp_path / "state"), "models.registry": registry.place}
     with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
         assert push(ask, SNAPSHOTS[0]).model == pin.version
         shown = httpx.get(f"{sidecar.url}/metrics").text

@@ -53,7 +53,7 @@ def start(registry: Registry, place: StoreSettings, monkeypatch: pytest.MonkeyPa
     with ExitStack() as stack:
 
         def start_session(**settings: Any) -> MeshSession:
-            session = MeshSession(Settings(rollout={"registry": registry.place}, store=place, **settings))
+            session = MeshSession(Settings(models={"registry": registry.place}, store=place, **settings))
             stack.callback(session._meshes.store.close)
             return session
 
