@@ -31,7 +31,7 @@ OPEN = {
     "/demo/controls.js": SAFE,
     "/demo/controls.css": SAFE,
 }
-READ = frozenset({MESHES, MODELS, "/-/routes", "/demo/show"})
+READ = frozenset({MESHES, MODELS, "/v1/model", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/demo/keys"})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id

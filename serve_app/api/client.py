@@ -34,6 +34,7 @@ from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
     ModelsDocument,
+    PromotionDocument,
     RollbackDocument,
     RolloutDocument,
 )
@@ -218,13 +219,13 @@ class Client:
         """Try a model on a share of the meshes."""
         return self._post(RolloutDocument, f"models/{_in_path(version)}/canary", CanaryDocument(share=share))
 
-    def promote_model(self, version: str) -> RolloutDocument:
-        """Have all meshes use a model."""
-        return self._post(RolloutDocument, f"models/{_in_path(version)}/promote", Document())
+    def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
+        """Have all meshes use a model, or one."""
+        return self._post(RolloutDocument, f"models/{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
 
-    def roll_back_model(self, reason: str = "") -> RolloutDocument:
+    def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
         """End a trial, or go back to the model before."""
-        return self._post(RolloutDocument, "models/rollback", RollbackDocument(reason=reason))
+        return self._post(RolloutDocument, "models/rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
         """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""

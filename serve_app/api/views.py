@@ -1,4 +1,4 @@
-"""Views of a mesh: its graph, and the inputs of the network.
+"""Views of a mesh and of the model: graph and model documents.
 
 The deviation of each service and call is stored with its verdict, one byte each: a sixteenth of a decade is finer than
 any picture shows, and a window of them is small compared to its snapshots.
@@ -6,8 +6,8 @@ any picture shows, and a window of them is small compared to its snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,9 +20,11 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import (
     ChannelDocument,
     FeatureSchemaDocument,
+    ModelDocument,
 )
 
 if TYPE_CHECKING:  # these import torch, which the ingress does not need
+    from model.checkpoint import Checkpoint
     from model.scoring.surprises import Surprises
     from model.state.mesh_state import MeshState
 
@@ -128,6 +130,24 @@ def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[In
     calls = np.flatnonzero(near[snapshot.edge_index].any(axis=0))
     near[snapshot.edge_index[:, calls]] = True
     return np.flatnonzero(near), calls
+
+
+def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDocument:
+    """The weights in use, and their provenance.
+
+    Args:
+        checkpoint: of meshes without weights of their own.
+        meshes: digest of the weights of the others, by name.
+    """
+    return ModelDocument(
+        digest=checkpoint.digest,
+        schema_version=SCHEMA.version,
+        features=feature_schema_document(),
+        architecture=asdict(checkpoint.network.config),
+        parameters=sum(p.numel() for module in (checkpoint.network, checkpoint.meta) for p in module.parameters()),
+        provenance=checkpoint.provenance,
+        meshes=dict(meshes),
+    )
 
 
 def feature_schema_document() -> FeatureSchemaDocument:

@@ -72,6 +72,23 @@ def list_models(
 
 
 @app.command()
+@of_service
+def show(
+    client: "Client",
+    version: Version,
+    registry: FromRegistry = None,
+) -> None:
+    """Print the card of a model as JSON: how it was made, what it reads, and the results of its training.
+
+    \b
+    Example:
+      tagae models show 20197a28
+    """
+    cards, _ = _known(client, registry)
+    typer.echo(find_version(cards, version).model_dump_json(indent=2))
+
+
+@app.command()
 def add(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint; s3:// and others work.")
@@ -227,30 +244,35 @@ def canary(
 def promote(
     client: "Client",
     version: Version,
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
     registry: OfSidecars = None,
 ) -> None:
-    """Have all meshes of a running service use a model from the next snapshot on. With --registry, have its sidecars
-    do so, within half a minute.
+    """Have all meshes of a running service use a model, or one mesh, from the next snapshot on. With --registry, have
+    its sidecars do so, within half a minute.
 
     Meshes keep their state, and need no warm-up. A model that reads other inputs is refused.
 
     \b
     Example:
       tagae models promote 5b7d9e2f
+      tagae models promote 5b7d9e2f --mesh shop
     """
     if registry is not None:
         from serve_app.models import rollout as changes
 
         pin = _pin(registry, version)
-        _change_sidecars(registry, lambda rollout: changes.promote(rollout, pin))
+        _change_sidecars(registry, lambda rollout: changes.promote(rollout, pin, mesh=mesh))
         return
-    _print_rollout(client.promote_model(_version(client, version)))
+    _print_rollout(client.promote_model(_version(client, version), mesh))
 
 
 @app.command()
 @of_service
 def rollback(
     client: "Client",
+    mesh: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A mesh with a model of its own, which it gives up.")
+    ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
     registry: OfSidecars = None,
 ) -> None:
@@ -263,9 +285,9 @@ def rollback(
     if registry is not None:
         from serve_app.models.rollout import roll_back
 
-        _change_sidecars(registry, lambda rollout: roll_back(rollout, reason=reason))
+        _change_sidecars(registry, lambda rollout: roll_back(rollout, reason=reason, mesh=mesh))
         return
-    _print_rollout(client.roll_back_model(reason))
+    _print_rollout(client.roll_back_model(mesh, reason))
 
 
 def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument]":
@@ -357,6 +379,8 @@ def _print_rollout(rollout: "RolloutDocument", of: str = "meshes") -> None:
             f"{trial.share:.0%} of the {of} use {model_name(trial.candidate)}, the others "
             f"{model_name(trial.baseline)}{beside[1]}"
         )
+    for mesh, pin in sorted(rollout.meshes.items()):
+        typer.echo(f"mesh {mesh} uses {model_name(pin)}")
 
 
 def _use(version: str, rollout: "RolloutDocument") -> str:
@@ -368,6 +392,7 @@ def _use(version: str, rollout: "RolloutDocument") -> str:
         uses.append("all" if share == 0 else "the others")
     if candidate is not None and candidate.version == version:
         uses.append("all" if share >= 1 else f"{share:.0%}" if share else "shadow")
+    uses += [mesh for mesh, pin in sorted(rollout.meshes.items()) if pin.version == version]
     return ", ".join(uses)
 
 

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 
 from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument, ModelsDocument, RolloutDocument
+from serve_app.api.schemas.views import ModelDocument
+from serve_app.api.views import model_document
 from serve_app.errors import UnknownModel
 from serve_app.models.comparison import compare
 from serve_app.models.registry import Registry
-from serve_app.models.rollout import promote, roll_back, start_canary
+from serve_app.models.rollout import ALL_MESHES, limit_to, promote, roll_back, start_canary
 from serve_app.models.served import EVERY_MESH, ServedModels
 from serve_app.models.shadow import read_trial
 from serve_app.settings import Settings
@@ -42,9 +44,15 @@ class ModelDesk:
         """
         registry = self._models.registry
         cards = [] if registry is None else await registry.ask(Registry.cards)
-        rollout = await asyncio.to_thread(self._models.read_rollout)
-        pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or meshes is None or mesh in meshes]
+        rollout = limit_to(await asyncio.to_thread(self._models.read_rollout), lambda mesh: _is_among(meshes, mesh))
+        pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes, mesh)]
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
+
+    def in_use(self, meshes: Meshes = None) -> ModelDocument:
+        digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
+        own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
+        visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
+        return model_document(self._models.checkpoint(ALL_MESHES), visible)
 
     def compare(self, version: str) -> ComparisonOfModels:
         """Compare a model with the baseline of its newest trial, over all that is kept.
@@ -72,22 +80,22 @@ class ModelDesk:
             StoreConflict: other processes changed the rollout again and again.
         """
         share = CANARY_SHARE if share is None else share
-        pin = await self._models.pin(version)
+        pin = await self._models.pin(version, None)
         return await asyncio.to_thread(self._models.change, lambda rollout: start_canary(rollout, pin, share, by))
 
-    async def promote(self, version: str, by: str = "") -> RolloutDocument:
-        """Have all meshes use a model. Errors as of :meth:`try_out`."""
-        pin = await self._models.pin(version)
-        return await asyncio.to_thread(self._models.change, lambda rollout: promote(rollout, pin, by))
+    async def promote(self, version: str, mesh: str | None, by: str = "") -> RolloutDocument:
+        """Have all meshes use a model, or one. Errors as of :meth:`try_out`."""
+        pin = await self._models.pin(version, mesh)
+        return await asyncio.to_thread(self._models.change, lambda rollout: promote(rollout, pin, by, mesh=mesh))
 
-    def roll_back(self, reason: str, by: str = "") -> RolloutDocument:
-        """End the trial of a model, or go back to the model before.
+    def roll_back(self, mesh: str | None, reason: str, by: str = "") -> RolloutDocument:
+        """End the trial of a model, or go back to the model before; with a mesh, take its own model away.
 
         Raises:
             UnfitModel: there is nothing to go back to.
             StoreConflict: other processes changed the rollout again and again.
         """
-        return self._models.change(lambda rollout: roll_back(rollout, by, reason))
+        return self._models.change(lambda rollout: roll_back(rollout, by, reason, mesh=mesh))
 
     def is_check_due(self) -> bool:
         """Whether a trial has not been looked at for a while."""
@@ -152,3 +160,7 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
             f"{agreement.high:.0%}), at least {limits.min_agreement:.0%}"
         )
     return ""
+
+
+def _is_among(meshes: Meshes, mesh: str) -> bool:
+    return meshes is None or mesh in meshes

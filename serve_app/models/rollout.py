@@ -16,11 +16,15 @@ from serve_app.stores.records import ROLLOUT
 from serve_app.stores.state_store import StateStore
 
 MAX_EVENTS = 100  # of the history
+ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
 Pin = ModelPin | None
 
 
 def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
     """The model that makes the verdicts of a mesh, and the other model of its trial; both are the same without one."""
+    if mesh in rollout.meshes:
+        own = rollout.meshes[mesh]
+        return own, own
     trial = rollout.trial
     if trial is None:
         return rollout.active, rollout.active
@@ -31,6 +35,8 @@ def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
 
 def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
     """Whether a mesh is among those that use the candidate of a trial."""
+    if mesh == ALL_MESHES:
+        return trial.share >= 1
     salt = "" if trial.candidate is None else trial.candidate.version  # not the same meshes for each candidate
     digest = hashlib.blake2b(f"{salt} {mesh}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64 < trial.share
@@ -42,8 +48,15 @@ def rollout_of_sidecar(rollout: RolloutDocument, sidecar: str) -> RolloutDocumen
     Args:
         sidecar: its name, by which it belongs to the share of a canary or not.
     """
-    active, _ = pins_of(rollout, sidecar)
-    return RolloutDocument(active=active)
+    active, _ = pins_of(rollout.model_copy(update={"meshes": {}}), sidecar)
+    return RolloutDocument(active=active, meshes=rollout.meshes)
+
+
+def limit_to(rollout: RolloutDocument, can_see: Callable[[str], bool]) -> RolloutDocument:
+    """The rollout for a caller who may see some meshes: without the models, and the changes, of single other ones."""
+    meshes = {mesh: pin for mesh, pin in rollout.meshes.items() if can_see(mesh)}
+    history = [event for event in rollout.history if not event.mesh or can_see(event.mesh)]
+    return rollout.model_copy(update={"meshes": meshes, "history": history})
 
 
 def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str = "") -> RolloutDocument:
@@ -66,13 +79,16 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
     return _with_event(rollout, event, trial=began)
 
 
-def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "") -> RolloutDocument:
-    """Have all meshes use a model, and end its trial. If they do already, nothing changes.
+def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", *, mesh: str | None = None) -> RolloutDocument:
+    """Have all meshes use a model, and end its trial; or have one mesh use it. If they do already, nothing changes.
 
     Raises:
         UnfitModel: another candidate is tried on all meshes.
     """
-    event = RolloutEvent(at=_now(), action=RolloutAction.PROMOTE, model=pin, by=by)
+    event = RolloutEvent(at=_now(), action=RolloutAction.PROMOTE, model=pin, mesh=mesh or "", by=by)
+    if mesh is not None:
+        is_used = rollout.meshes.get(mesh) == pin
+        return rollout if is_used else _with_event(rollout, event, meshes={**rollout.meshes, mesh: pin})
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
@@ -84,23 +100,31 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "") -> RolloutDoc
     return _with_event(rollout, event, active=pin, previous=rollout.active, trial=None)
 
 
-def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
-    """End a trial with its baseline in use; without a trial, go back to the model before the one in use.
+def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "", *, mesh: str | None = None) -> RolloutDocument:
+    """End a trial with its baseline in use; without a trial, go back to the model before the one in use. With a mesh,
+    take its own model away, so that it uses the one of all.
 
     Directly after a rollback, nothing changes: a repeated request, or a person who follows a rule, means the same
     model. To go back further, promote the version.
 
     Raises:
-        UnfitModel: there is neither a trial nor a model before.
+        UnfitModel: there is neither a trial nor a model before, or the mesh has no model of its own.
     """
-    if rollout.trial is not None:
-        back = rollout.trial.baseline
-    elif rollout.history and rollout.history[-1].action is RolloutAction.ROLLBACK:
-        return rollout
-    elif rollout.active == (back := rollout.previous):
-        raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
-    event = RolloutEvent(at=_now(), action=RolloutAction.ROLLBACK, model=back, by=by, reason=reason)
-    return _with_event(rollout, event, active=back, trial=None)
+    event = RolloutEvent(at=_now(), action=RolloutAction.ROLLBACK, model=None, mesh=mesh or "", by=by, reason=reason)
+    if mesh is not None:
+        if mesh not in rollout.meshes:
+            raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
+        meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
+        back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
+        return _with_event(rollout, event.model_copy(update={"model": back}), meshes=meshes)
+    back = rollout.previous if rollout.trial is None else rollout.trial.baseline
+    if rollout.trial is None:
+        last = next((event for event in reversed(rollout.history) if not event.mesh), None)
+        if last is not None and last.action is RolloutAction.ROLLBACK:
+            return rollout
+        if rollout.active == back:
+            raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
+    return _with_event(rollout, event.model_copy(update={"model": back}), active=back, trial=None)
 
 
 def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:

@@ -135,7 +135,7 @@ class ServedModels:
     @property
     def missing(self) -> list[str]:
         """For each model of the rollout that could not be loaded, a sentence that says so."""
-        named = {pin.version for pin in _pins(self.rollout)}
+        named = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
         return [
             f"model {version}: not loaded, so its meshes use other weights; the log says why"
             for version in sorted(named & self._loader.failed)
@@ -251,8 +251,11 @@ class ServedModels:
         if not read.cancelled():
             read.exception()  # retrieve it, in case no caller is left to do so
 
-    async def pin(self, version: str) -> ModelPin:
+    async def pin(self, version: str, mesh: str | None) -> ModelPin:
         """The pin of a model that meshes can change to. It is loaded to be sure.
+
+        Args:
+            mesh: the only mesh that changes; None: all.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
@@ -260,10 +263,11 @@ class ServedModels:
         """
         if self.registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
-        if self._is_pinned:
+        if self._is_pinned or (mesh is not None and mesh in self._own):
+            place = f"meshes.{mesh}.weights" if mesh is not None and mesh in self._own else "model.weights"
             raise UnfitModel(
-                f"model {version}: expected meshes that use models of the registry, got a file in model.weights; "
-                "remove this setting, and restart the service"
+                f"model {version}: expected meshes that use models of the registry, got a file in {place}; remove "
+                "this setting, and restart the service"
             )
         card = await self.registry.ask(lambda registry: registry.card(version))
         pin = ModelPin(version=card.version, sha256=card.sha256)

@@ -97,6 +97,9 @@ def test_it_is_served(trained: Path, recording: Path, tmp_path: Path, monkeypatc
         start_service(*(word for setting in settings for word in ("--set", setting))) as (_, url),
         httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
     ):
+        model = http.get("/v1/model").json()
+        assert model["digest"] == digest
+        assert model["architecture"] == {"hidden": 64, "embedding": 32, "heads": 4, "neighbours": 6}
         for snapshot in snapshots:
             answer = http.post("/v1/meshes/shop/snapshots", content=json.dumps(snapshot_document(snapshot)))
             assert answer.status_code == 200, answer.text

@@ -120,7 +120,10 @@ def test_a_mesh_is_scored_with_its_own_weights(in_either_place: Service, other_w
         came = push(service, name, snapshot)
         assert_same(came, verdict)
         assert (came["model"], came["missing_parts"]) == (digest, [])
-    assert push(service, f"plain-{name}", snapshots[0])["model"] != digest
+    model = service.http.get("/v1/model").json()
+    assert model["meshes"] == {"own-session": digest, "own-replicas": digest}
+    assert model["digest"] != digest
+    assert push(service, f"plain-{name}", snapshots[0])["model"] == model["digest"]
 
 
 def test_scoring_replicas_run_only_where_they_are_used(service: Service, replicas: Service) -> None:

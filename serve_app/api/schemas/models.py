@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from model.names import MESH_NAME
 from serve_app.api.schemas.base import MAX_REASON, Document, Instant, KeptDocument, Text
 from serve_app.api.schemas.views import FeatureSchemaDocument
 
@@ -14,6 +15,14 @@ ModelVersion = Annotated[
         pattern=r"^[0-9a-f]{16}$",
         description="version of a model: the digest of its weights, which verdicts name as `model`",
         examples=["20197a285a383037"],
+    ),
+]
+MeshOfModel = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=63,
+        json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # documented here, checked by check_mesh_name
     ),
 ]
 
@@ -74,11 +83,12 @@ class RolloutEvent(KeptDocument):
 
     at: Instant
     action: RolloutAction = Field(
-        description="`canary`: a trial began or got another share; `promote`: all meshes use it; "
+        description="`canary`: a trial began or got another share; `promote`: all meshes use it, or one does; "
         "`rollback`: back to the model before"
     )
     model: OfSettings = Field(description="model that the meshes changed to, or that began a trial")
     share: float | None = Field(None, description="of the meshes; null: of all")
+    mesh: str = Field("", description="the only mesh that changed; empty: all")
     by: str = Field("", description="name of the user or token; empty: unknown, or the rule of the settings")
     reason: str = Field("", description="why; empty: a person did it")
 
@@ -89,6 +99,7 @@ class RolloutDocument(KeptDocument):
     active: OfSettings = None
     previous: OfSettings = None
     trial: TrialDocument | None = Field(None, description="null: no candidate is tried")
+    meshes: dict[str, ModelPin] = Field(default_factory=dict, description="models of single meshes, by name")
     history: list[RolloutEvent] = Field(default_factory=list, description="the last changes, newest last")
 
 
@@ -115,11 +126,20 @@ class CanaryDocument(Document):
     )
 
 
+class PromotionDocument(Document):
+    """Which meshes change to a model."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop"}]})
+
+    mesh: MeshOfModel | None = Field(None, description="the only mesh; absent or null: all")
+
+
 class RollbackDocument(Document):
-    """Why meshes go back to the model before."""
+    """Which meshes go back to the model before."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"reason": "too many alerts"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop", "reason": "too many alerts"}]})
 
+    mesh: MeshOfModel | None = Field(None, description="a mesh with a model of its own, which it gives up; absent: all")
     reason: Text = Field("", max_length=MAX_REASON, description="for people; the history has it")
 
 

@@ -47,6 +47,18 @@ class FeatureSchemaDocument(Document):
     calls: list[ChannelDocument]
 
 
+class ModelDocument(Document):
+    """The weights in use."""
+
+    digest: str = Field(description="of the checkpoint; verdicts name it as `model`")
+    schema_version: int = Field(description="of the features")
+    features: FeatureSchemaDocument
+    architecture: dict[str, float] = Field(description="sizes of the network, by name")
+    parameters: int = Field(ge=0, description="number of parameters of the network and the meta-model")
+    provenance: dict[str, str] = Field(description="how the weights were made: seed, data, steps, versions")
+    meshes: dict[str, str] = Field(description="digest of the weights of meshes that have their own, by mesh")
+
+
 class MeshDocument(Document):
     """One line of the list of meshes."""
 

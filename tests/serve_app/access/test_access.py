@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
-from model.checkpoint import SHIPPED
+from model.checkpoint import SHIPPED, load
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MAX_FAILURES
 from serve_app.api.client import Client
@@ -265,12 +265,16 @@ def test_a_token_for_one_mesh_sees_no_other(secured_service: Secured) -> None:
 
 def test_routes_of_all_meshes_name_only_those_that_the_caller_may_see(secured_service: Secured) -> None:
     with secured_service.http("admin") as http:
-        assert http.get("/v1/models").json()["pinned"] == ["bank"]
+        http.post(f"/v1/models/{load().digest}/promote", json={"mesh": "pay"}).raise_for_status()
+        assert eventually(lambda: "pay" in http.get("/v1/model").json()["meshes"])
+        found = http.get("/v1/models").json()
+        assert (found["pinned"], list(found["rollout"]["meshes"])) == (["bank"], ["pay"])
         assert "meshes.bank.weights: refused" in http.get("/healthz").json()["refused"]
     for token in ("shop", ""):
         with secured_service.http(token) as http:
-            for path in ("/v1/models",) if token else ("/healthz", "/readyz"):
+            for path in ("/v1/models", "/v1/model") if token else ("/healthz", "/readyz"):
                 text = http.get(path).raise_for_status().text
+                assert "pay" not in text, path
                 assert "bank" not in text, path
     with secured_service.http() as http:
         assert http.get("/healthz").json()["refused"] == "weights of 1 mesh: refused; the log names it"

@@ -1,4 +1,4 @@
-"""``tagae models``: adds models to a registry, lists them, and fetches weights. Only those with the expected digest,
+"""``tagae models``: adds models to a registry, shows them, and fetches weights. Only those with the expected digest,
 which this version can read, come in."""
 
 import hashlib
@@ -74,6 +74,8 @@ def test_a_model_with_a_card_needs_no_digest(tmp_path: Path, mine: Path) -> None
     assert "culprit first in 91%; 1.2 false alerts per day" in listed.output
     lines = models("list", "--json", "--registry", tmp_path / "models").stdout.splitlines()
     assert json.loads(lines[0])["version"] == VERSION
+    shown = models("show", VERSION[:6], "--registry", tmp_path / "models")
+    assert json.loads(shown.stdout)["sha256"] == DIGEST
 
 
 def test_a_model_from_a_url_goes_to_the_registry_of_the_settings(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_registry_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("version", "message"), [("ff", "expected a version of the registry"), ("", "got ''")])
 def test_a_version_that_is_not_there_is_named(tmp_path: Path, version: str, message: str) -> None:
     models("add", SHIPPED, "--sha256", DIGEST, "--registry", tmp_path)
-    done = models("promote", version, "--registry", tmp_path)
+    done = models("show", version, "--registry", tmp_path)
     assert done.exit_code == 2
     assert message in done.output
 

@@ -15,7 +15,7 @@ from model.checkpoint import SHIPPED, load
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.models import ModelPin, TrialDocument
-from serve_app.errors import UnknownModel
+from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import uses_candidate
 from tests.builders import add_model
@@ -116,6 +116,10 @@ def test_models_change_under_load_without_an_error_a_gap_or_a_double(
         assert eventually(lambda: all(one.models() == {candidate.version} for one in loads))
         client.roll_back_model(reason="a test")
         assert eventually(lambda: all(one.models() == {before} for one in loads))
+        client.promote_model(candidate.version, "two")
+        assert eventually(lambda: loads[1].models() == {candidate.version})
+        client.roll_back_model("two")
+        assert eventually(lambda: loads[1].models() == {before})
         history = client.models().rollout.history
     for one in loads:
         one.end()
@@ -124,8 +128,15 @@ def test_models_change_under_load_without_an_error_a_gap_or_a_double(
         assert {verdict["coverage"] for verdict in one.verdicts} == {1.0}
         warm = next(i for i, verdict in enumerate(one.verdicts) if verdict["status"] != "warming_up")
         assert all(verdict["status"] != "warming_up" for verdict in one.verdicts[warm:]), "a change needs no warm-up"
-    assert [one.action.value for one in history[-4:]] == ["canary", "canary", "promote", "rollback"]
-    assert history[-1].reason == "a test"
+    assert [one.action.value for one in history[-6:]] == [
+        "canary",
+        "canary",
+        "promote",
+        "rollback",
+        "promote",
+        "rollback",
+    ]
+    assert history[-3].reason == "a test"
 
 
 def test_the_command_line_changes_models(url: str, candidate: ModelPin) -> None:
@@ -138,21 +149,25 @@ def test_the_command_line_changes_models(url: str, candidate: ModelPin) -> None:
     assert candidate.version in listed
     assert load(SHIPPED).digest in listed
     short = candidate.version[:10]
-    cards = [json.loads(line) for line in models("list", "--json").splitlines()]
-    assert candidate.sha256 in {card["sha256"] for card in cards}
+    assert json.loads(models("show", short))["sha256"] == candidate.sha256
     assert f"10% of the meshes use {candidate.version}" in models("canary", short)
     assert "10%" in models("list")
     assert f"all meshes use {candidate.version}\n" in models("promote", short)
     assert "all meshes use the weights of the settings" in models("rollback", "--reason", "a test")
+    assert f"mesh shop uses {candidate.version}" in models("promote", short, "--mesh", "shop")
+    assert "mesh shop" not in models("rollback", "--mesh", "shop")
 
 
 def test_what_cannot_be_done_is_refused_by_name(url: str, candidate: ModelPin) -> None:
     with httpx.Client(base_url=url) as http, Client(url) as client:
         problem(http.post(f"/v1/models/{'0' * 16}/promote"), 404, "unknown-model")
+        problem(http.post("/v1/models/rollback", json={"mesh": "never-changed"}), 409, "unfit-model")
         path = f"/v1/models/{candidate.version}"
         problem(http.post(f"{path}/canary", content=b"{"), 400, "malformed-document")
         problem(http.post(f"{path}/canary", json={"share": 1.5}), 422, "invalid-document", "/share")
-        problem(http.post(f"{path}/promote", json={"mesh": "shop"}), 422, "invalid-document", "/mesh")
-        problem(http.post("/v1/models/rollback", json={"mesh": "shop"}), 422, "invalid-document", "/mesh")
+        problem(http.post(f"{path}/promote", json={"mesh": "../x"}), 400, "bad-mesh-name")
+        problem(http.post(f"{path}/promote", json={"all": True}), 422, "invalid-document", "/all")
         with pytest.raises(UnknownModel):
             client.compare_models("0" * 16)
+        with pytest.raises(UnfitModel):
+            client.roll_back_model("never-changed")

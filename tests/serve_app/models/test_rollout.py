@@ -9,7 +9,7 @@ import pytest
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.models import rollout as changes
-from serve_app.models.rollout import MAX_EVENTS, change_rollout, pins_of, read_rollout
+from serve_app.models.rollout import ALL_MESHES, MAX_EVENTS, change_rollout, pins_of, read_rollout
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
 from serve_app.stores.records import ROLLOUT
@@ -31,7 +31,7 @@ def test_without_a_rollout_meshes_use_the_weights_of_the_settings() -> None:
 
 def test_in_a_shadow_no_mesh_uses_the_candidate_and_each_is_scored_by_it() -> None:
     shadow = changes.start_canary(EMPTY, ONE, 0.0, "ann")
-    assert {pins_of(shadow, mesh) for mesh in MESHES} == {(None, ONE)}
+    assert {pins_of(shadow, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(None, ONE)}
     (event,) = shadow.history
     assert (event.action, event.model, event.share, event.by) == (RolloutAction.CANARY, ONE, 0.0, "ann")
 
@@ -45,11 +45,12 @@ def test_a_canary_uses_a_share_of_the_meshes_that_only_grows() -> None:
     assert using(tenth, ONE) | using(tenth, None) == set(MESHES)
     assert all(pins_of(tenth, mesh) == (ONE, None) for mesh in using(tenth, ONE))
     assert using(changes.start_canary(EMPTY, TWO, 0.1), TWO) != using(tenth, ONE), "others try another candidate"
+    assert pins_of(half, ALL_MESHES) == (None, ONE)
 
 
 def test_a_promoted_model_ends_its_trial() -> None:
     promoted = changes.promote(changes.start_canary(EMPTY, ONE, 0.1), ONE, "ann")
-    assert {pins_of(promoted, mesh) for mesh in MESHES} == {(ONE, ONE)}
+    assert {pins_of(promoted, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(ONE, ONE)}
     assert changes.promote(promoted, ONE) is promoted
     assert [one.action.value for one in promoted.history] == ["canary", "promote"]
 
@@ -57,7 +58,7 @@ def test_a_promoted_model_ends_its_trial() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_trial_is_rolled_back_to_its_baseline(share: float) -> None:
     trial = changes.start_canary(changes.promote(EMPTY, ONE), TWO, share)
-    assert {pins_of(trial, mesh) for mesh in MESHES} <= {(TWO, ONE), (ONE, TWO)}
+    assert pins_of(trial, ALL_MESHES) == ((TWO, ONE) if share == 1 else (ONE, TWO))
     back = changes.roll_back(trial, "", "too many alerts")
     assert {pins_of(back, mesh) for mesh in MESHES} == {(ONE, ONE)}
     assert (back.trial, back.history[-1].reason, back.history[-1].model) == (None, "too many alerts", ONE)
@@ -80,6 +81,17 @@ def test_one_candidate_is_tried_at_a_time() -> None:
         changes.promote(trial, TWO)
     with pytest.raises(UnfitModel, match="than the one in use"):
         changes.start_canary(changes.promote(EMPTY, ONE), ONE, 0.1)
+
+
+def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
+    own = changes.promote(changes.start_canary(EMPTY, ONE, 0.5), THREE, "ann", mesh="shop")
+    assert pins_of(own, "shop") == (THREE, THREE)
+    assert changes.promote(own, THREE, mesh="shop") is own
+    back = changes.roll_back(own, mesh="shop")
+    assert pins_of(back, "shop") == pins_of(changes.start_canary(EMPTY, ONE, 0.5), "shop")
+    assert [one.mesh for one in back.history] == ["", "shop", "shop"]
+    with pytest.raises(UnfitModel, match="got 'shop'"):
+        changes.roll_back(back, mesh="shop")
 
 
 def test_the_history_is_bounded() -> None:
@@ -112,9 +124,10 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
     def work(first: int) -> None:
         with closing(open_store(place)) as own:
             for i in range(first, first + 10):
+                name = f"mesh-{i}"
                 while True:
                     try:
-                        change_rollout(own, partial(changes.start_canary, pin=ONE, share=i / 30))
+                        change_rollout(own, partial(changes.promote, pin=ONE, mesh=name))
                         break
                     except StoreConflict:  # so many at once that a person would try again
                         continue
@@ -124,7 +137,7 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(one.share or 0.0 for one in read_rollout(store)[1].history) == [i / 30 for i in range(30)]
+    assert read_rollout(store)[1].meshes == {f"mesh-{i}": ONE for i in range(30)}
 
 
 def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(store: StateStore) -> None:
@@ -133,3 +146,14 @@ def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(sto
     store.write_document(ROLLOUT, b'{"active": "blue"}', revision=revision)
     with pytest.raises(CorruptState, match="expected a document of this version"):
         read_rollout(store)
+
+
+def test_a_caller_sees_the_models_and_changes_of_the_meshes_that_it_may_see() -> None:
+    rollout = changes.promote(changes.promote(EMPTY, ONE, mesh="shop"), TWO, mesh="pay")
+    rollout = changes.roll_back(changes.start_canary(rollout, THREE, 0.1), mesh="pay")
+    rollout = changes.promote(rollout, TWO, mesh="bank")
+    seen = changes.limit_to(rollout, lambda mesh: mesh == "shop")
+    assert seen.meshes == {"shop": ONE}
+    assert [event.mesh for event in seen.history] == ["shop", ""]
+    assert seen.trial == rollout.trial
+    assert changes.limit_to(rollout, lambda mesh: True) == rollout

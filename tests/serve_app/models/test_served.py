@@ -17,7 +17,7 @@ from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.loader import open_loader
 from serve_app.models.registry import WEIGHTS, Registry
-from serve_app.models.rollout import pins_of
+from serve_app.models.rollout import ALL_MESHES, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
@@ -50,7 +50,7 @@ def test_a_promoted_model_is_in_use_when_the_session_follows(
     assert digest_of(other) == load().digest
     assert other.follow()
     assert not other.follow()
-    assert digest_of(other) == pin.version
+    assert digest_of(other) == digest_of(other, ALL_MESHES) == pin.version
     assert other.get("shop") is not None, "it was loaded before"
     models.change(changes.roll_back)
     other.follow()

@@ -5,20 +5,22 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from model.errors import IncompatibleWeights
-from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
     ModelsDocument,
+    PromotionDocument,
     RollbackDocument,
     RolloutDocument,
 )
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
+from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
 from serve_app.errors import (
+    BadMeshName,
     InvalidParameter,
     RegistryGone,
     StoreConflict,
@@ -26,6 +28,7 @@ from serve_app.errors import (
     UnfitModel,
     UnknownModel,
 )
+from serve_app.settings.base import check_mesh_name
 
 router = APIRouter(tags=["Models"])
 Version = Annotated[
@@ -73,13 +76,17 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
     "/v1/models/{version}/promote",
     operation_id="promote_model",
     response_model=RolloutDocument,
-    responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights),
+    openapi_extra=describe_json_body(PromotionDocument, is_required=False),
+    responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights, BadMeshName),
 )
 async def promote_model(version: Version, request: Request, backend: UseBackend) -> Response:
-    """Have all meshes use a model from the next snapshot on. Meshes keep their state. Repeating the request changes
-    nothing."""
-    await read_document(request, by_schema(Document, empty=b"{}"))  # of an older client, it could name one mesh
-    return json_response(await backend.ask(backend.doors.models.promote, version, principal_of(request).name))
+    """Have all meshes use a model, or one, from the next snapshot on. Meshes keep their state. Of all meshes, the model
+    before still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
+    document = await read_document(request, by_schema(PromotionDocument, empty=b"{}"))
+    mesh = None if document.mesh is None else check_mesh_name(document.mesh)
+    note_names(request, mesh)
+    by = principal_of(request).name
+    return json_response(await backend.ask(backend.doors.models.promote, version, mesh, by))
 
 
 @router.post(
@@ -87,9 +94,13 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     operation_id="roll_back_model",
     response_model=RolloutDocument,
     openapi_extra=describe_json_body(RollbackDocument, is_required=False),
-    responses=problems.describe_errors(*CHANGE),
+    responses=problems.describe_errors(*CHANGE, BadMeshName),
 )
 async def roll_back_model(request: Request, backend: UseBackend) -> Response:
-    """End the trial of a model, or go back to the model before the one in use, from the next snapshot on."""
+    """End the trial of a model, or go back to the model before the one in use, from the next snapshot on. With a mesh,
+    take away the model that this mesh has of its own."""
     document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
-    return json_response(await backend.ask(backend.doors.models.roll_back, document.reason, principal_of(request).name))
+    mesh = None if document.mesh is None else check_mesh_name(document.mesh)
+    note_names(request, mesh)
+    by = principal_of(request).name
+    return json_response(await backend.ask(backend.doors.models.roll_back, mesh, document.reason, by))

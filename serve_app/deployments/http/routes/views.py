@@ -1,4 +1,4 @@
-"""Routes that read: verdicts, graph, embeddings, the list of meshes."""
+"""Routes that read: verdicts, graph, embeddings, the list of meshes, the model."""
 
 import asyncio
 import time
@@ -20,6 +20,7 @@ from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
+    ModelDocument,
     OneMeshDocument,
     SourceDocument,
 )
@@ -171,6 +172,12 @@ async def embeddings(mesh: MeshName, backend: UseBackend) -> Response:
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     return await _list_meshes(request, backend, await _collectors(backend))
+
+
+@router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
+async def model(request: Request, backend: UseBackend) -> Response:
+    """The weights in use: their inputs, their size, and how they were trained."""
+    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
 
 
 async def _collectors(backend: UseBackend) -> list[CollectorState] | None:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import load
+from model.features import SCHEMA
 from serve_app.api.client import Client
 from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
@@ -105,8 +107,19 @@ def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
     assert service.http.get("/v1/meshes/baselined/graph").json() == before
 
 
+def test_the_model_route_describes_the_model(service: Service) -> None:
+    checkpoint = load(service.weights)
+    model = service.http.get("/v1/model").json()
+    assert model["digest"] == checkpoint.digest
+    assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]
+    assert [c["unit"] for c in model["features"]["calls"]] == [c.unit for c in SCHEMA.edge]
+    assert model["architecture"]["embedding"] == checkpoint.network.config.embedding
+    assert model["parameters"] > 100_000
+    assert model["provenance"] == checkpoint.provenance
+
+
 def test_every_answer_has_its_duration(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
-    for path in ("verdict", "verdicts", "graph", "incidents", "nothing"):
+    for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
         assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")
 
 

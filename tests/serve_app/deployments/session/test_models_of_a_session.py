@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
-from model.checkpoint import Checkpoint
+from model.checkpoint import Checkpoint, load
 from serve_app import pipeline
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.models import ModelPin
@@ -110,10 +111,11 @@ async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: Mode
 async def test_a_replay_has_the_weights_of_the_mesh(
     start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change_rollout(store, lambda rollout: changes.promote(rollout, pin))
+    change_rollout(store, lambda rollout: changes.promote(rollout, pin, mesh="shop"))
     first = start()
-    for packed in PACKED[:4]:
-        await first.push("shop", packed, later())
+    for mesh in ("shop", "plain"):
+        for packed in PACKED[:4]:
+            await first.push(mesh, packed, later())
     replayed: dict[str, int] = {}
     replay = pipeline.replay
 
@@ -125,6 +127,8 @@ async def test_a_replay_has_the_weights_of_the_mesh(
     second = start()
     await second.push("shop", PACKED[4], later())
     assert replayed == {pin.version: 1}
+    await second.push("plain", PACKED[4], later())
+    assert replayed == {pin.version: 1, load().digest: 1}
 
 
 async def test_the_trial_of_a_mesh_that_is_deleted_is_deleted(start: Start, pin: ModelPin, store: StateStore) -> None:
@@ -140,12 +144,21 @@ async def test_the_trial_of_a_mesh_that_is_deleted_is_deleted(start: Start, pin:
         await session.delete("first")
 
 
-async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(start: Start, weights: Path) -> None:
+async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
+    start: Start, pin: ModelPin, store: StateStore, weights: Path
+) -> None:
+    for mesh in ("shop", "pay"):
+        change_rollout(store, partial(changes.promote, pin=pin, mesh=mesh))
     session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
-    found = await session.doors.models.all(seen)
-    assert found.pinned == ["cart"]
-    assert "bank" not in found.model_dump_json()
-    assert (await session.doors.models.all()).pinned == ["bank", "cart"]
+    found, in_use = await session.doors.models.all(seen), session.doors.models.in_use(seen)
+    for document in (found, in_use):
+        assert "pay" not in document.model_dump_json()
+        assert "bank" not in document.model_dump_json()
+    assert (found.pinned, set(found.rollout.meshes)) == (["cart"], {"shop"})
+    assert [event.mesh for event in found.rollout.history] == ["shop"]
+    assert set(in_use.meshes) == {"shop", "cart"}
+    everything = await session.doors.models.all()
+    assert (everything.pinned, set(everything.rollout.meshes)) == (["bank", "cart"], {"shop", "pay"})
     pinned = start(model={"weights": weights})
     assert (await pinned.doors.models.all(seen)).pinned == ["*"]
