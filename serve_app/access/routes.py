@@ -32,7 +32,7 @@ OPEN = {
     "/demo/controls.css": SAFE,
 }
 READ = frozenset({MESHES, MODELS, "/v1/model", "/-/routes", "/demo/show"})
-WRITE = frozenset({"/demo/keys"})
+WRITE = frozenset({"/v1/score", "/demo/keys"})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 

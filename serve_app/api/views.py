@@ -1,4 +1,4 @@
-"""Views of a mesh and of the model: graph and model documents.
+"""Views of a mesh and of the model: plan, graph and model documents.
 
 The deviation of each service and call is stored with its verdict, one byte each: a sixteenth of a decade is finer than
 any picture shows, and a window of them is small compared to its snapshots.
@@ -14,13 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import SCHEMA, Array
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
+from partitioning import Partition, PartitionPlan
 from serve_app.api.codec import call_documents, service_documents
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import (
     ChannelDocument,
     FeatureSchemaDocument,
     ModelDocument,
+    PartDocument,
+    PlanDocument,
+    PlanQuality,
 )
 
 if TYPE_CHECKING:  # these import torch, which the ingress does not need
@@ -132,6 +136,19 @@ def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[In
     return np.flatnonzero(near), calls
 
 
+def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
+    """How a mesh is partitioned; ``members`` adds the names of each part's services."""
+    assert state.observed_at is not None  # a mesh with a plan has a verdict
+    return PlanDocument(
+        observed_at=state.observed_at,
+        services=len(state.node_ids),
+        calls=state.edge_index.shape[1],
+        crossing_calls=len(plan.crossing),
+        quality=PlanQuality.from_object(plan.quality),
+        parts=[_part(index, part, state, members=members) for index, part in enumerate(plan.parts)],
+    )
+
+
 def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDocument:
     """The weights in use, and their provenance.
 
@@ -165,3 +182,16 @@ def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]
     ends = node_rows[snapshot.edge_index]
     order = np.argsort(known)
     return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
+
+
+def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> PartDocument:
+    names = [state.node_ids[i] for i in part.core]
+    return PartDocument(
+        part=index,
+        services=len(part.core),
+        halo=len(part.halo),
+        calls=len(part.owned_edges),
+        calls_read=len(part.edges),
+        namespaces=sorted({namespace_of(name) for name in names}),
+        members=names if members else None,
+    )

@@ -48,7 +48,7 @@ class ModelDesk:
         pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes, mesh)]
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
-    def in_use(self, meshes: Meshes = None) -> ModelDocument:
+    def in_use(self, meshes: frozenset[str] | None = None) -> ModelDocument:
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
         visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
@@ -162,5 +162,5 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
     return ""
 
 
-def _is_among(meshes: Meshes, mesh: str) -> bool:
+def _is_among(meshes: frozenset[str] | None, mesh: str) -> bool:
     return meshes is None or mesh in meshes

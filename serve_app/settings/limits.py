@@ -13,6 +13,7 @@ class LimitSettings(SettingsGroup):
     # Bounds of one document that are no settings: a mesh has far fewer, so that only a mistake gets there.
     max_changes: ClassVar[int] = 1000
     max_policies: ClassVar[int] = 20_000
+    max_snapshots: ClassVar[int] = 120  # of a request to score
 
     max_services: int = Field(20_000, ge=1, description="services in one snapshot, and a tenth of the calls")
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")

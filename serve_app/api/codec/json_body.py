@@ -18,7 +18,7 @@ from serve_app.api.codec import json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import NeedsFullCheck
+from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import ServeError
 
@@ -30,6 +30,19 @@ _REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck)
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     found = decode_compiled(body, limits)
     return decode_by_row(body, limits) if found is None else found
+
+
+def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
+    """Decode ``{"snapshots": [...]}``. A mistake has the place of its snapshot."""
+    document = json_text.parse(body)
+    if not isinstance(document, dict) or document.keys() != {"snapshots"} or type(document["snapshots"]) is not list:
+        raise error_at("/snapshots", 'expected {"snapshots": [...]} and nothing else; put them into one list')
+    limits.check(snapshots=len(document["snapshots"]))
+    decoded = []
+    for number, snapshot in enumerate(document["snapshots"]):
+        with located(f"/snapshots/{number}"):
+            decoded.append(_build(snapshot, limits))
+    return decoded
 
 
 def decode_compiled(body: bytes, limits: Limits) -> MeshSnapshot | None:

@@ -26,6 +26,7 @@ class Limits:
     max_calls: int | None = None
     max_changes: int | None = None
     max_policies: int | None = None
+    max_snapshots: int | None = None
 
     def check(self, **counts: int) -> None:
         """Check counts of a document, such as ``services=60``.

@@ -1,7 +1,8 @@
 """Mistakes of a document: where, and what is wrong. Both formats report them with the same texts and JSON pointers."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from serve_app.api.schemas.base import Document
-from serve_app.errors import InvalidDocument
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
 MAX_FIELDS = 32  # of one row; more cannot be typing errors
@@ -52,6 +53,19 @@ def refuse_names(named: Iterable[tuple[str, str]], known: Set[str], problem: str
     ]
     if errors:
         raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+
+
+@contextmanager
+def located(prefix: str) -> Iterator[None]:
+    """Move the pointers of mistakes below a prefix, for one document of several."""
+    try:
+        yield
+    except (InvalidDocument, DocumentTooLarge) as error:
+        if isinstance(error, MalformedDocument):
+            raise
+        errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
+        where = prefix + error.details.get("pointer", "")
+        raise type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors) from None
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:

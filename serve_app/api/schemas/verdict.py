@@ -4,7 +4,15 @@ from pydantic import Field
 
 from model.verdict import IncidentKind, Severity
 from serve_app.api.schemas.base import Document, Instant, PagedServices, ServiceKey
-from serve_app.api.schemas.snapshot import StoredChangeDocument
+from serve_app.api.schemas.snapshot import SnapshotDocument, StoredChangeDocument
+
+
+class ScoreDocument(Document):
+    """Snapshots of one mesh to score without storing them."""
+
+    snapshots: list[SnapshotDocument] = Field(
+        json_schema_extra={"minItems": 10, "maxItems": 120}, description="10 to 120, the oldest first"
+    )
 
 
 class ForecastDocument(Document):

@@ -8,6 +8,38 @@ from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
 from serve_app.api.schemas.snapshot import CallDocument, ServiceDocument
 
 
+class PartDocument(Document):
+    """One part of a mesh: what one scoring task computes."""
+
+    part: int = Field(ge=0, description="index, as in `missing_parts` of a verdict")
+    services: int = Field(ge=0, description="core services, which only this part scores")
+    halo: int = Field(ge=0, description="services of other parts that it only reads")
+    calls: int = Field(ge=0, description="calls scored by this part")
+    calls_read: int = Field(ge=0, description="calls that it computes, including the halo: its cost")
+    namespaces: list[str] = Field(description="namespaces of its core services")
+    members: list[ServiceKey] | None = Field(None, description="its core services, if requested")
+
+
+class PlanQuality(Document):
+    """How good a plan is; a mesh in one part has cuts of 0, balance 1 and replication 1."""
+
+    traffic_cut: float = Field(ge=0, le=1, description="share of the traffic between services of different parts")
+    call_cut: float = Field(ge=0, le=1, description="share of the calls between services of different parts")
+    balance: float = Field(ge=1, description="services of the largest core, relative to the mean")
+    replication: float = Field(ge=1, description="(core + halo) / core, over all parts")
+
+
+class PlanDocument(Document):
+    """How a mesh is partitioned, as of its newest snapshot. Recently absent services and calls still count."""
+
+    observed_at: Instant
+    services: int = Field(ge=0)
+    calls: int = Field(ge=0)
+    crossing_calls: int = Field(ge=0, description="calls between parts")
+    quality: PlanQuality
+    parts: list[PartDocument]
+
+
 class GraphService(ServiceDocument):
     """One service with its result in the verdict."""
 

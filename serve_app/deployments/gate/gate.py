@@ -68,6 +68,7 @@ MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 # Posts to a mesh by their path. All others are actions of a person on the page.
 POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BASELINE, "otlp/v1/metrics": RequestKind.PUSH}
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
+SCORE = "/v1/score"  # takes many snapshots, and no mesh waits for the answer
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
 log = logging.getLogger(__name__)
 
@@ -199,6 +200,8 @@ class Gate:
             if self._is_starting() and is_page_request(scope):
                 live = min(live, STARTING_PAGE_SECONDS)
             return Request(None, "", live, is_probe=path in PROBES)
+        if path == SCORE:
+            return Request(RequestKind.BASELINE, "", live)
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)

@@ -22,6 +22,7 @@ from serve_app.stores.audit import line_of
 
 NOTE = "audit_note"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
+NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
 MAX_TEXT = 200  # characters of a name in a record: names come from others
 MAX_NAMES = 20
@@ -119,7 +120,7 @@ def audit_requests(app: ASGIApp) -> ASGIApp:
 
 def is_change(method: str, route: str) -> bool:
     """Whether a route makes changes that are recorded first."""
-    return method not in SAFE and route.startswith("/v1/") and route not in PUSHES
+    return method not in SAFE and route.startswith("/v1/") and route not in NO_CHANGES
 
 
 def make_note(scope: Scope) -> Note:

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -12,8 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from model.names import is_service_name
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import Limits, decode_snapshot, json_text, pack_snapshot, require_not_ahead
-from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, validate_document
+from serve_app.api.codec import Limits, decode_snapshot, json_body, json_text, pack_snapshot, require_not_ahead
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, error_at, validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
@@ -66,11 +67,27 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     """
 
     def pack(body: bytes, media_type: str) -> SnapshotBody:
-        counts = Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
-        snapshot = decode_snapshot(body, media_type, counts)
+        snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return SnapshotBody.of(snapshot)
+
+    return await _read(request, limits.max_body_bytes, pack)
+
+
+async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
+    """Read the snapshots of a body in JSON, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
+
+    def pack(body: bytes, media_type: str) -> list[bytes]:
+        _require_json(media_type)
+        snapshots = json_body.decode_many(body, _counts(limits))
+        if len(snapshots) < fewest:
+            raise error_at("/snapshots", f"expected at least {fewest} snapshots, got {len(snapshots)}; send more")
+        for number, (one, after) in enumerate(pairwise(snapshots), 1):
+            if after.observed_at <= one.observed_at:
+                detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
+                raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
+        return [SnapshotBody.of(snapshot).packed for snapshot in snapshots]
 
     return await _read(request, limits.max_body_bytes, pack)
 
@@ -79,8 +96,7 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
     """Read a small document, in JSON only: feedback, a mute, a change of models. Errors as in :func:`read_snapshot`."""
 
     def decode_json(body: bytes, media_type: str) -> T:
-        if media_type != JSON:
-            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
+        _require_json(media_type)
         return decode(body)
 
     return await _read(request, MAX_ACTION_BYTES, decode_json)
@@ -137,6 +153,15 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) 
     if len(body) < OFF_LOOP_BYTES:
         return decode(body, media_type)
     return await asyncio.to_thread(decode, body, media_type)
+
+
+def _counts(limits: LimitSettings) -> Limits:
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+
+
+def _require_json(media_type: str) -> None:
+    if media_type != JSON:
+        raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
 
 
 def _encoding(request: Request) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
 from serve_app.alerts.receiver_trials import ReceiverDesk
-from serve_app.api.codec import pack_snapshot
+from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.views import ScoringDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
@@ -48,16 +49,20 @@ from serve_app.metrics import (
     WEIGHTS,
 )
 from serve_app.models.desk import ModelDesk
+from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.observability import spans
 from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import (
+    PREPARE,
+    Mesh,
     StageResults,
     commit,
     judge,
     options,
     replayer,
+    run_stages,
     with_memory,
 )
 from serve_app.runtime import replica
@@ -80,6 +85,7 @@ if TYPE_CHECKING:
 
 MeshRunner = SessionRunner | ReplicaRunner
 log = logging.getLogger(__name__)
+NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
 
@@ -236,6 +242,20 @@ class MeshSession:
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
             await self._push(mesh, packed, await self._runner(mesh, deadline), counted=False)
 
+    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
+        """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
+
+        Raises:
+            ServeError: it could not be scored, or not in time.
+        """
+        runner, mesh = await self._runner(ALL_MESHES, deadline), Mesh()
+        with spans.span("session.score", trace, snapshots=len(packed)), self._load.work():
+            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
+                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
+                mesh = advanced.mesh
+        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        return runner.answer(document)
+
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
 
@@ -267,7 +287,11 @@ class MeshSession:
     async def _runner(self, mesh: str, deadline: Deadline) -> MeshRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
-        return self._backend.runner(mesh, deadline, model)
+        return self._backend.runner(mesh or NOT_STORED, deadline, model)
+
+    async def _advance(self, runner: MeshRunner, mesh: Mesh, packed: bytes) -> StageResults:
+        snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
+        return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(
         self,

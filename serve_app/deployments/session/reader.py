@@ -15,12 +15,12 @@ from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import ScoringDocument
-from serve_app.api.views import Deviations
+from serve_app.api.views import Deviations, plan_document
 from serve_app.deployments.scoring.messages import Resume
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
-from serve_app.pipeline import Options, embed
+from serve_app.pipeline import Options, embed, plan_of
 from serve_app.stores.recorded_snapshot import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat, read_zone
@@ -114,6 +114,12 @@ class Reader:
     def _news(self, mesh: str, since: datetime, limit: int) -> tuple[list[bytes], int]:
         """The verdicts first: a revision that is newer than they are is a reason to ask again."""
         return self.verdicts(mesh, since, limit), self._meshes.store.revision(mesh)
+
+    def plan(self, name: str, members: bool) -> bytes:
+        """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
+        mesh = self._meshes.refresh(self._meshes.load_stored(name)).mesh
+        document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
+        return document.model_dump_json(exclude_none=True).encode()
 
     def graph(self, mesh: str, at: datetime | None) -> StoredSnapshot:
         """The newest snapshot, or the one of an instant, with its verdict.

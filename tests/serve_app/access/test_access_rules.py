@@ -311,6 +311,7 @@ WRITES = {
     ("POST", "/v1/meshes/shop/incidents/i/actions"),
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),
+    ("POST", "/v1/score"),
     ("POST", "/demo/keys"),
 }
 
@@ -405,6 +406,7 @@ def access(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
         ("POST", "/v1/meshes/shop/incidents/i/actions", {"write", "admin", "shop"}),
         ("POST", "/v1/meshes/shop/incidents//actions", {"admin"}),
         ("POST", "/v1/meshes/shop/incidents/i/deny", {"admin"}),
+        ("POST", "/v1/score", {"write", "admin", "shop"}),
         ("GET", "/metrics", {"read", "admin"}),
         ("GET", "/-/routes", {"read", "admin", "shop"}),
         ("POST", "/demo/keys", {"write", "admin", "shop"}),

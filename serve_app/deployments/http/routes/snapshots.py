@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline, and metrics of an OpenTelemetry collector."""
+"""Routes that take snapshots: push, baseline, score, and metrics of an OpenTelemetry collector."""
 
 import time
 from collections import Counter
@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 
 from serve_app.api.schemas.snapshot import SnapshotDocument
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.verdict import ScoreDocument, VerdictDocument
 from serve_app.collect.otlp.decode import JSON, PROTOBUF, encode_response
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.bodies import read_metrics, read_snapshot
+from serve_app.deployments.http.bodies import read_metrics, read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import (
     MeshName,
     describe_body,
+    describe_json_body,
     json_response,
     server_timing,
 )
-from serve_app.deployments.http.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.errors import (
     AheadOfClock,
     SameTimeOtherContent,
@@ -74,6 +75,23 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
         body = await read_snapshot(request, backend.settings.limits)
     await caller.ask(session.baseline, mesh, body.packed, caller.deadline, traceparent())
     return Response(status_code=204, headers=body.headers)
+
+
+@router.post(
+    "/v1/score",
+    response_model=VerdictDocument,
+    openapi_extra=describe_json_body(ScoreDocument),
+    responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
+)
+async def score(request: Request, backend: UseBackend) -> Response:
+    """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
+    caller, started = Caller(backend.deadline(request)), time.perf_counter()
+    with span("ingress.decode"):
+        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+    decoded = time.perf_counter() - started
+    answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
+    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
 
 
 @router.post(

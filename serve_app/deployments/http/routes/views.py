@@ -1,4 +1,4 @@
-"""Routes that read: verdicts, graph, embeddings, the list of meshes, the model."""
+"""Routes that read: verdicts, graph, plan, embeddings, the list of meshes, the model."""
 
 import asyncio
 import time
@@ -22,6 +22,7 @@ from serve_app.api.schemas.views import (
     MeshDocument,
     ModelDocument,
     OneMeshDocument,
+    PlanDocument,
     SourceDocument,
 )
 from serve_app.api.views import Deviations, graph_document
@@ -65,6 +66,16 @@ async def verdicts(
     """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
     kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
+
+
+@router.get("/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=errors_of_mesh())
+async def plan(
+    mesh: MeshName,
+    backend: UseBackend,
+    members: Annotated[bool, Query(description="list the services of each part")] = False,
+) -> Response:
+    """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
+    return json_response(await backend.ask(backend.of(mesh).meshes.plan, mesh, members))
 
 
 @router.get(

@@ -234,6 +234,7 @@ def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
         (PUSH, 2**20, True),
         (PUSH, 2**20 + 1, False),
         ("/v1/meshes/shop/baseline", 9, True),
+        ("/v1/score", 9, True),
         ("/v1/meshes/shop/feedback", 9, False),
         ("/beside/v1/meshes/shop/snapshots", 9, False),  # another application, which may not know of handed bodies
     ],

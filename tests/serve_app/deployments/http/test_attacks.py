@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 MESH = "attacked"
 BASE = f"/v1/meshes/{MESH}"
-PUSH, BASELINE = f"{BASE}/snapshots", f"{BASE}/baseline"
+PUSH, BASELINE, SCORE = f"{BASE}/snapshots", f"{BASE}/baseline", "/v1/score"
 FEEDBACK, MUTES = f"{BASE}/feedback", f"{BASE}/mutes"
 REFUSED = range(400, 500)
 # ruff: noqa: E501
@@ -338,7 +338,7 @@ def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, r
 @pytest.mark.usefixtures("check_unharmed")
 def test_damaged_bodies_are_refused(service: Service, media_type: str, bodies: list[bytes]) -> None:
     wrong: list[str] = []
-    for route in (PUSH, BASELINE, *((FEEDBACK, MUTES) if media_type == JSON else ())):
+    for route in (PUSH, BASELINE, *((SCORE, FEEDBACK, MUTES) if media_type == JSON else ())):
         for body in bodies:
             name = f"{media_type} {route} {body[:60]!r} {len(body)}"
             wrong += check_refusal(service, name, "POST", route, content=body, headers={"content-type": media_type})
@@ -381,7 +381,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
         wrong += check_refusal(service, f"GET {route}?{query[:60]}", "GET", f"{BASE}/{route}?{query}")
         wrong += check_refusal(service, f"GET {route}?nonsense", "GET", f"{BASE}/{route}?nonsense={quote(query[:500])}")
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
-        for route in (PUSH, f"{BASE}/verdict", "/v1/models", "/healthz"):
+        for route in (PUSH, SCORE, f"{BASE}/verdict", "/v1/models", "/healthz"):
             wrong += check_refusal(service, f"{method} {route}", method, route, content=GOOD)
     assert not wrong, "\n".join(wrong)
 
@@ -398,7 +398,7 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
     ]  # fmt: skip
     wrong: list[str] = []
     bad = as_json(document() | {"observed_at": "never"})
-    for route in (PUSH, BASELINE, FEEDBACK, MUTES):
+    for route in (PUSH, BASELINE, SCORE, FEEDBACK, MUTES):
         for media_header in headers:
             wrong += check_refusal(
                 service, f"{route} as {str(media_header)[:60]}", "POST", route, content=bad, headers=media_header

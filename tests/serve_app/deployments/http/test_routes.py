@@ -1,5 +1,6 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, graph, model."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
 from tests.serve_app.running import (
     Service,
+    assert_same,
+    expected,
+    list_meshes,
     problem,
     push,
     record_simulation,
@@ -30,6 +34,40 @@ def watched_verdicts(service: Service) -> list[dict[str, Any]]:
     return [push(service, "watched", snapshot) for snapshot in record_simulation(CUT, 16, fault_from=12)]
 
 
+def test_scoring_gives_the_verdicts_of_pushing_and_stores_nothing(service: Service) -> None:
+    snapshots = record_simulation(CUT, 16, fault_from=12)
+    before = list_meshes(service)
+    response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
+    assert response.status_code == 200, response.text
+    verdict = response.json()
+    assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
+    assert_same(verdict, expected(service, snapshots)[-1])
+    assert "combine;dur=" in response.headers["server-timing"]
+    assert list_meshes(service) == before
+
+
+def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
+    documents = [snapshot_document(s) for s in record_simulation(SMALL, 10)]
+    few = service.http.post("/v1/score", json={"snapshots": documents[:9]})
+    assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
+    many = service.http.post("/v1/score", json={"snapshots": documents * 13})
+    problem(many, 413, "document-too-large", "/snapshots")
+    twice = json.dumps({"snapshots": documents})[:-1] + ', "snapshots": []}'
+    problem(service.http.post("/v1/score", content=twice, headers=IN_JSON), 422, "invalid-document", "/snapshots")
+    heavy = b'{"snapshots": [' + b"0," * 2**21 + b"0]}"
+    assert (
+        "too much memory"
+        in problem(service.http.post("/v1/score", content=heavy, headers=IN_JSON), 413, "document-too-large")["detail"]
+    )
+    documents[4], documents[5] = documents[5], documents[4]
+    problem(
+        service.http.post("/v1/score", json={"snapshots": documents}),
+        422,
+        "invalid-document",
+        "/snapshots/5/observed_at",
+    )
+
+
 def test_stored_verdicts_are_read_in_pages(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     path = "/v1/meshes/watched/verdicts"
     assert service.http.get(path).json() == {"verdicts": watched_verdicts}
@@ -39,6 +77,23 @@ def test_stored_verdicts_are_read_in_pages(service: Service, watched_verdicts: l
     assert service.http.get(path, params={"since": since}).json() == {"verdicts": watched_verdicts[5:]}
     last = watched_verdicts[-1]["observed_at"]
     assert service.http.get(path, params={"since": last}).json() == {"verdicts": []}
+
+
+def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
+    plan = service.http.get("/v1/meshes/watched/plan").json()
+    assert (plan["observed_at"], plan["services"]) == (watched_verdicts[-1]["observed_at"], 120)
+    parts = plan["parts"]
+    assert [p["part"] for p in parts] == list(range(len(parts)))
+    assert len(parts) >= 3
+    assert sum(p["services"] for p in parts) == 120
+    assert sum(p["calls"] for p in parts) == plan["calls"]
+    assert max(p["services"] for p in parts) <= 40
+    assert plan["quality"]["call_cut"] == pytest.approx(plan["crossing_calls"] / plan["calls"])
+    assert plan["quality"]["replication"] == pytest.approx(1 + sum(p["halo"] for p in parts) / 120)
+    assert all("members" not in p for p in parts)
+    named = service.http.get("/v1/meshes/watched/plan", params={"members": "true"}).json()["parts"]
+    assert [len(p["members"]) for p in named] == [p["services"] for p in parts]
+    assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
 
 
 def test_a_young_mesh_has_no_drift_but_all_measures(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
