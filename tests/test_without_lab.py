@@ -34,6 +34,7 @@ COMMANDS = [
     ("simulate", "out/shop"),
     ("simulate", "--help"),
     ("train", "out/mine.safetensors"),
+    ("models", "tune", "shop", "--recording", "out/shop"),
 ]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.console import print_note, print_table
+from serve_app.cli.console import bars, print_note, print_table, reporter, spinner
 from serve_app.cli.options import Assignments, ConfigFile, blame, of_service, read_settings
 from serve_app.errors import BadSettings
 
@@ -190,20 +191,113 @@ def fetch(
 def compare(
     client: "Client",
     version: Version,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Model to compare it with, over recordings. Default: the one in use."),
+    ] = None,
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECORDING", help="Recording to score with both. Repeatable. Default: the live trial."),
+    ] = None,
+    registry: RegistryPlace = None,
     as_json: AsJson = False,
+    config: ConfigFile = None,
+    settings: Assignments = None,
 ) -> None:
-    """Show where a model differs from the one that it was tried against: alerts, culprits and scores, with 95%
-    intervals.
+    """Show where a model differs from another one: alerts, culprits and scores, with 95% intervals.
+
+    By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
+    with both models here, and needs no service. The default baseline is then the model that the settings name.
 
     \b
     Example:
       tagae models compare 5b7d9e2f
+      tagae models compare 5b7d9e2f --recording out/march --recording out/april --registry /var/lib/tagae/models
     """
-    found = client.compare_models(_version(client, version))
+    if recording:
+        from serve_app.models.recorded_comparison import compare_over_recordings
+
+        loaded = read_settings(config, settings)
+        place = registry or loaded.models.registry
+        known = _open(place or _configured(config, settings), loaded.model.network)
+        candidate = find_version(known.cards(), version)
+        other = None if baseline is None else find_version(known.cards(), baseline)
+        found = compare_over_recordings(known, candidate, other, recording, loaded)
+    else:
+        if baseline is not None:
+            raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
+        found = client.compare_models(_version(client, version))
     if as_json:
         typer.echo(found.model_dump_json())
         return
     _print_comparison(found)
+
+
+@app.command()
+def tune(
+    mesh: Annotated[str, typer.Argument(metavar="MESH", help="Name of the mesh; its settings apply.")],
+    recording: Annotated[
+        Path, typer.Option(metavar="RECORDING", help="Recording of this mesh, as `tagae record` writes it.")
+    ],
+    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Training steps.")] = 300,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Model to begin with. Default: the one that the settings name."),
+    ] = None,
+    registry: RegistryPlace = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Train the network further on a recording of one mesh, and add it to the registry as a candidate.
+
+    It learns from the first two thirds of the recording, without the time of alerts. The last third judges: the
+    candidate must expect it better than the model before, and keep the limits of a trial. Otherwise nothing is added.
+    No mesh uses a candidate before `tagae models promote --mesh`.
+
+    \b
+    Example:
+      tagae record out/shop --mesh shop --snapshots 2000
+      tagae models tune shop --recording out/shop --registry /var/lib/tagae/models
+    """
+    import torch
+
+    from lab.training.tune import tune as train_further
+    from model.checkpoint import SHIPPED, load
+    from serve_app.errors import UnfitModel
+    from serve_app.models.card import describe
+    from serve_app.models.comparison import compare as compare_trials
+    from serve_app.models.desk import broken_limit
+    from serve_app.models.recorded_comparison import trial_over
+    from serve_app.models.registry import content_of, load_content
+    from serve_app.pipeline import options
+    from serve_app.recordings.segments import open_recording
+
+    loaded = read_settings(config, settings)
+    torch.set_num_threads(loaded.model.threads)
+    place, network = registry or _configured(config, settings), loaded.model.network
+    known, snapshots = _open(place, network), open_recording(recording).snapshots
+    if baseline is None:
+        before = load(loaded.weights_of(mesh) or SHIPPED, network=network)
+    else:
+        card = find_version(known.cards(), baseline)
+        before = known.load(card.version, card.sha256)
+    with bars() as shown:
+        tuned = train_further(before, snapshots, options(loaded, mesh), steps, reporter(shown))
+    provenance = {**before.provenance, "tuned": f"{steps} steps on {recording.resolve().name}"}
+    content = content_of(replace(tuned.checkpoint, provenance=provenance))
+    after = load_content(content, network)
+    with spinner("judging the candidate by the last third"):
+        trial = trial_over(mesh, snapshots(), after, before, loaded, since=tuned.held_out_from)
+    found = compare_trials(after.digest, before.digest, [trial], loaded.alert.budget)
+    _print_comparison(found)
+    print_note(f"loss on the last third: {tuned.loss:.4f}, before {tuned.loss_before:.4f}")
+    why = "" if tuned.loss < tuned.loss_before else "it expects the last third no better than the model before"
+    if why := why or broken_limit(found, loaded.models):
+        raise UnfitModel(f"model {after.digest}: not added to {place}: {why}; give a longer recording of quiet time")
+    figures = {"loss": tuned.loss, "loss_before": tuned.loss_before}
+    known.add(content, describe(after, content, parent=before.digest, figures=figures))
+    typer.echo(after.digest)
+    print_note(f"added to {place}; `tagae models promote {after.digest} --mesh {mesh}` puts it to use")
 
 
 @app.command()

@@ -6,6 +6,7 @@ rollout               which mesh uses which model: the document in the store, an
 loader                weights in the memory of one process, for snapshots, which never wait long
 served                the models of one session
 comparison            figures of two models, with intervals
+recorded_comparison   the same over recordings
 shadow                scores with the other model of a trial, and what the store keeps of it
 desk                  what people ask and change, and the limits that end a trial
 """

@@ -19,16 +19,18 @@ from model.mesh_weights import load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import Status, Verdict
 from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
-from serve_app.errors import RegistryGone
+from serve_app.errors import RegistryGone, UnfitModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric
 from serve_app.models import desk
 from serve_app.models import rollout as changes
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
+from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.models.shadow import MAX_WAITING, JudgedSnapshot, Shadow, read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
@@ -387,3 +389,18 @@ async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> 
     await session.push("shop", record_simulation(SPEC, 1)[0])
     await session.shadow.delete("shop")
     assert session.store.read_document("trial/shop") is None
+
+
+def test_models_are_compared_over_recordings(registry: Registry, nervous: ModelPin, tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "shop", 15.0, {"source": "simulated"}) as writer:
+        for snapshot in record_slow_moments(60):
+            writer.write(snapshot)
+    card = registry.card(nervous.version)
+    found = compare_over_recordings(registry, card, None, [tmp_path / "shop"], Settings())
+    assert (found.candidate, found.baseline) == (nervous.version, load().digest)
+    assert (found.meshes, found.snapshots) == (1, 51)
+    assert found.candidate_alerts_per_day.value is not None
+    assert found.baseline_alerts_per_day.value is not None
+    assert found.candidate_alerts_per_day.value > found.baseline_alerts_per_day.value
+    with pytest.raises(UnfitModel, match="expected another baseline"):
+        compare_over_recordings(registry, card, card, [tmp_path / "shop"], Settings())

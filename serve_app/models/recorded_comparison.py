@@ -1,0 +1,89 @@
+"""Compares two models over recordings, without a service: each scores them from the beginning, in this process."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from model.checkpoint import Checkpoint, load_or_shipped
+from model.snapshot import MeshSnapshot
+from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, MeshTrialDocument, ModelCard
+from serve_app.errors import UnfitModel
+from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
+from serve_app.models.registry import Registry
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.recordings.segments import open_recording
+from serve_app.settings import Settings
+
+
+def compare_over_recordings(
+    registry: Registry,
+    candidate: ModelCard,
+    baseline: ModelCard | None,
+    recordings: Sequence[Path],
+    settings: Settings,
+) -> ComparisonOfModels:
+    """Score each recording with both models, and compare what they make of it. Unlike in a trial, each model has a
+    state of its own, as if it had always been in use.
+
+    Args:
+        baseline: its card; None: the weights of the settings.
+        settings: how meshes are scored, and the budget of alerts.
+
+    Raises:
+        BadRecording: one cannot be read.
+        UnfitModel: both are the same model.
+        UnknownModel, RegistryGone, IncompatibleWeights: a model cannot be loaded.
+    """
+    network = settings.model.network
+    first = registry.load(candidate.version, candidate.sha256)
+    second = (
+        load_or_shipped(settings.model.weights, network=network)
+        if baseline is None
+        else registry.load(baseline.version, baseline.sha256)
+    )
+    if first.digest == second.digest:
+        raise UnfitModel(f"model {first.digest}: expected another baseline, got the same model; name one")
+    trials = [trial_over(path.name, open_recording(path).snapshots(), first, second, settings) for path in recordings]
+    return compare(first.digest, second.digest, trials, settings.alert.budget)
+
+
+def trial_over(
+    name: str,
+    snapshots: Iterable[MeshSnapshot],
+    candidate: Checkpoint,
+    baseline: Checkpoint,
+    settings: Settings,
+    since: datetime | None = None,
+) -> MeshTrialDocument:
+    """What both models make of the snapshots of a mesh; earlier ones than ``since`` do not count."""
+    trial = MeshTrialDocument(mesh=name, services=0, candidate=candidate.digest, baseline=baseline.digest)
+    scored = {one.digest: _Scored() for one in (candidate, baseline)}
+    began = since
+    for snapshot in snapshots:
+        first, second = (_score(one, scored[one.digest], name, snapshot, settings) for one in (candidate, baseline))
+        if since is not None and snapshot.observed_at < since:
+            continue
+        began = began or snapshot.observed_at  # all blocks of a recording belong to one stage
+        empty = BlockDocument(since=began, share=0, began=snapshot.observed_at)
+        interval = scored[candidate.digest].mesh.state.interval_seconds
+        trial = add_snapshot(trial, snapshot.observed_at, first, second, empty, interval)
+        trial = trial.model_copy(update={"services": snapshot.num_nodes})
+    return trial
+
+
+@dataclass(slots=True)
+class _Scored:
+    """A mesh as one model has scored it, and the ids of its alerts."""
+
+    mesh: Mesh = field(default_factory=Mesh)
+    alerts: frozenset[str] = frozenset()
+
+
+def _score(
+    checkpoint: Checkpoint, scored: _Scored, mesh: str, snapshot: MeshSnapshot, settings: Settings
+) -> ModelOutcome:
+    verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings, mesh))
+    outcome = outcome_of(verdict, scored.alerts)
+    scored.alerts = outcome.alerts
+    return outcome
