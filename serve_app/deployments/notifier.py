@@ -24,6 +24,7 @@ class Notifier:
     Raises:
         BadSettings: certificates cannot be read.
         CorruptState, StoreFull: the store cannot be opened.
+        StoreGone: this run had a store, and its files are gone.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -80,6 +80,16 @@ def name() -> str:
     return found
 
 
+def run_name() -> str | None:
+    """The name of this run of the service, which all of its replicas share; None: no replica is ever replaced in it."""
+    if _single is not None:
+        return None
+    import ray
+
+    found: str = ray.get_runtime_context().get_session_name()
+    return found
+
+
 def has_gpu() -> bool:
     """Whether Ray has given a GPU to this replica."""
     if _single is not None:

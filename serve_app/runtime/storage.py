@@ -1,7 +1,8 @@
-"""The store of the service, as its replicas open it."""
+"""The store of this run of the service, as its replicas open it."""
 
 from datetime import timedelta
 
+from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
@@ -18,14 +19,18 @@ KEEP_MINUTES = timedelta(days=7)  # rows of one minute; rows of ten minutes stay
 def open_store(settings: Settings) -> StateStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
 
+    The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
+    files of the run have disappeared.
+
     Raises:
         BadSettings: the client of Redis is not installed.
-        CorruptState, StoreFull: it cannot be opened.
+        CorruptState, StoreFull, StoreGone: it cannot be opened.
     """
     return opening.open_store(
         settings.store,
         max_meshes=settings.limits.max_meshes,
         archive=Retention(timedelta(days=settings.archive.keep_days), ARCHIVE_BYTES),
+        run=replica.run_name(),
     )
 
 

@@ -26,15 +26,17 @@ def open_store(
     *,
     max_meshes: int | None = None,
     archive: Retention | None = None,
+    run: str | None = None,
 ) -> StateStore:
-    """Open a store. :class:`~serve_app.stores.state_store.StateStore` describes the limits.
+    """Open a store. :class:`~serve_app.stores.state_store.StateStore` describes the limits,
+    :class:`~serve_app.stores.plugin.StorePlugin` the run.
 
     Raises:
         BadSettings: as in :func:`check_store`.
-        CorruptState, StoreFull: a local store cannot be opened. Redis is first called on first use.
+        CorruptState, StoreFull, StoreGone: a local store cannot be opened. Redis is first called on first use.
     """
     plugin = check_store(settings)
-    database = plugin.open(_options(settings, plugin))
+    database = plugin.open(_options(settings, plugin), run)
     return StateStore(database, max_meshes=max_meshes, archive=archive)
 
 

@@ -17,13 +17,14 @@ class StorePlugin(Plugin[O]):
     """A store that settings can choose. Only ``options`` and ``open`` are required.
 
     Attributes:
-        open: opens a store with its options. It may run in several processes at once, which share the store.
+        open: opens a store, given its options and the name of the run of the service, which its replicas share (None:
+            outside a service). It may run in several processes at once, which share the store.
         check: called before the service starts; raises ``BadSettings`` if something is missing, such as a library.
         is_shared: whether processes on several nodes can open the same store. If not, all of them run on one node.
         open_leases: opens the leases with which several collectors divide the meshes; None: there is one collector.
     """
 
-    open: Callable[[O], RowStore]
+    open: Callable[[O, str | None], RowStore]
     check: Callable[[O], None] = _needs_nothing
     is_shared: bool = False
     open_leases: Callable[[O], Leases] | None = None

@@ -37,9 +37,10 @@ class FilesStore:
 
     Args:
         options: from the settings.
+        run: name of the run of the service; not needed here.
     """
 
-    def __init__(self, options: FilesOptions) -> None:
+    def __init__(self, options: FilesOptions, run: str | None = None) -> None:
         self._folder = options.folder
         self.name = str(self._folder)
         with self._naming_errors():

@@ -100,6 +100,7 @@ class MeshSession:
         IncompatibleWeights: not even the shipped weights can be read.
         BadSettings: the registry of models cannot be opened.
         CorruptState, StoreFull: the store cannot be opened.
+        StoreGone: this run had a store, and its files are gone.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ def _check(settings: StoreSettings) -> None:
         ) from None
 
 
-def _open(settings: StoreSettings) -> RowStore:
+def _open(settings: StoreSettings, run: str | None) -> RowStore:
     from serve_app.stores.redis.store import RedisRows
 
     return RedisRows(settings)

@@ -15,10 +15,9 @@ content may stay in free pages of the file until they are used again (``secure_d
 only where this needs no extra write; overwriting all of it took a fifth of each write of 250 KB).
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
-restarts; a process that starts meanwhile begins with an empty store. A process can keep writing to a deleted file; its
-data is lost when the process ends. So each call compares device and inode of each path with the ones that were opened:
-three calls of ``os.stat``, about 4 µs. The one exception is a damaged file that another process has set aside: its
-replacement is opened.
+restarts. A process can keep writing to a deleted file; its data is lost when the process ends. So each call compares
+device and inode of each path with the ones that were opened: three calls of ``os.stat``, about 4 µs. The one exception
+is a damaged file that another process has set aside: its replacement is opened.
 """
 
 import logging
@@ -37,7 +36,7 @@ from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
 from serve_app.stores.row_store import HEAD
 from serve_app.stores.sqlite.space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace
 
-FILE_NAME, LOCK_NAME = "state.sqlite", "lock"
+FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
 SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share
 LAYOUT = 7  # PRAGMA user_version; up to 6, verdicts were stored in another form
 # A row of some MB stays out of the index, whose pages therefore have many keys.
@@ -46,6 +45,11 @@ _TABLES = (
     "CREATE UNIQUE INDEX rows_by_key ON rows (space, key)",
     f"CREATE INDEX meshes ON rows (space, value) WHERE key = '{HEAD}'",
     f"PRAGMA user_version = {LAYOUT}",
+)
+_MARKER_TEXT = (
+    "The last run of TAGAE that had a state store in this directory. If the store's files disappear during a run,\n"
+    "this file keeps replicas of the same run from creating an empty store in their place. Restart the service to\n"
+    "start with an empty store.\n"
 )
 _FULL = {
     sqlite3.SQLITE_FULL,
@@ -75,11 +79,12 @@ class SqliteFile:
         connection: shared by all transactions.
     """
 
-    def __init__(self, directory: Path, *, busy_timeout_seconds: float) -> None:
+    def __init__(self, directory: Path, *, run: str | None, busy_timeout_seconds: float) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path, self._path_text = directory / FILE_NAME, str(directory / FILE_NAME)
+        self._marker = directory / MARKER_NAME
         self._fresh = directory / f"{FILE_NAME}.fresh"  # complete before it replaces a damaged file
-        self._busy_timeout_seconds = busy_timeout_seconds
+        self._run, self._busy_timeout_seconds = run, busy_timeout_seconds
         self._space = FileSpace(self.path, self._translate)
         self._lock = Lock()  # one transaction at a time on the shared connection
         self._gone = False
@@ -180,14 +185,50 @@ class SqliteFile:
         with self._directory_lock(create=create):
             if self._fresh.exists() and not self.path.exists():  # killed between the two renames of _replace
                 self._fresh.rename(self.path)
-            if not create and (not self.path.exists() or not self.path.stat().st_size):
-                raise self._report_gone()
+            if not self.path.exists() or not self.path.stat().st_size:
+                if not create:
+                    raise self._report_gone()
+                self._check_first_start()
             try:
                 connection = self._create_connection()
             except DamagedFile as error:
                 self._replace(error)
                 connection = self._create_connection()
-            return connection, find_files(self._path_text)
+            files = find_files(self._path_text)
+            self._mark_run()
+            return connection, files
+
+    def _check_first_start(self) -> None:
+        """Refuse to create an empty store if another process of this run had one here."""
+        last_run = self._last_run()
+        if last_run is None:
+            return
+        if last_run == self._run:
+            raise StoreGone(
+                f"state store {self.path}: expected the store that this run of the service had open, got no file; "
+                "put the files back, or restart the service to start with an empty store",
+                retry_after_seconds=_RETRY_GONE_SECONDS,
+            )
+        log.error(
+            "state store %s: the files of the store that was here are missing; created an empty store, so every mesh "
+            "starts from the beginning. If this is a mistake, stop the service and put the files back",
+            self.path,
+        )
+
+    def _last_run(self) -> str | None:
+        """Name of the last run that had a store in this directory; None if unknown."""
+        try:
+            return self._marker.read_text(encoding="utf-8").partition("\n")[0]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _mark_run(self) -> None:
+        """Write the name of this run into the directory."""
+        try:
+            if self._run is not None and self._last_run() != self._run:
+                self._marker.write_text(f"{self._run}\n\n{_MARKER_TEXT}", encoding="utf-8")
+        except OSError as error:  # a full disk; the store itself works
+            log.warning("state store %s: %s was not written: %s", self.path, MARKER_NAME, error)
 
     @contextmanager
     def _directory_lock(self, *, create: bool) -> Iterator[None]:
@@ -312,7 +353,8 @@ class SqliteFile:
         return True
 
     def _report_gone(self) -> StoreGone:
-        """The error that lists the missing files. Logs the first one."""
+        """The error that lists the missing files. Logs the first one, and marks the directory, so that no process of
+        this run creates an empty store there."""
         changes = ", ".join(
             f"{FILE_NAME}{suffix} {'is missing' if found is None else 'is another file'}"
             for suffix, opened, found in zip(SUFFIXES, self._files, find_files(self._path_text), strict=True)
@@ -327,6 +369,8 @@ class SqliteFile:
         if not self._gone:
             self._gone = True
             log.error("%s", error)
+        if self.path.parent.is_dir():
+            self._mark_run()
         return error
 
     @contextmanager

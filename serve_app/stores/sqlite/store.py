@@ -21,15 +21,18 @@ class SqliteRows:
 
     Args:
         directory: on a disk of this node.
+        run: name of the service's run that this process belongs to. If the store's files are missing and a process of
+            the same run had them open, no empty store is created in their place. None: one is created.
         busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
 
     Raises:
         CorruptState: the file cannot be read or created because of its permissions or the disk.
         StoreFull: no space on the disk.
+        StoreGone: this run had a store here, and its files are gone.
     """
 
-    def __init__(self, directory: Path, *, busy_timeout_seconds: float = 2.0) -> None:
-        self.file = SqliteFile(directory, busy_timeout_seconds=busy_timeout_seconds)
+    def __init__(self, directory: Path, *, run: str | None = None, busy_timeout_seconds: float = 2.0) -> None:
+        self.file = SqliteFile(directory, run=run, busy_timeout_seconds=busy_timeout_seconds)
         self.name = str(self.file.path)
 
     def close(self) -> None:
@@ -115,8 +118,8 @@ def _apply(db: sqlite3.Connection, space: str, change: Change, max_meshes: int |
     return True
 
 
-def _open(settings: StoreSettings) -> SqliteRows:
-    return SqliteRows(settings.path)
+def _open(settings: StoreSettings, run: str | None) -> SqliteRows:
+    return SqliteRows(settings.path, run=run)
 
 
 LOCAL = StorePlugin(options=StoreSettings, open=_open)

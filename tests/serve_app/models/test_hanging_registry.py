@@ -155,7 +155,7 @@ async def test_a_change_is_refused_if_the_registry_does_not_answer_in_time(
     models.registry.seconds = 0.01
     hang.begin()
     with pytest.raises(RegistryGone, match=r"expected an answer within 0\.01 s, got none"):
-        await models.pin(pin.version)
+        await models.pin(pin.version, None)
 
 
 async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_once(

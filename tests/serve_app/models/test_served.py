@@ -87,13 +87,15 @@ def test_meshes_with_a_file_in_the_settings_stay_as_they_are(
     models.change(lambda rollout: changes.promote(rollout, pin))
     assert (digest_of(models, "own"), digest_of(models, "plain")) == (load(weights).digest, pin.version)
     assert models.pinned == ["own"]
-    assert asyncio.run(models.pin(pin.version)) == pin
+    with pytest.raises(UnfitModel, match=r"got a file in meshes\.own\.weights"):
+        asyncio.run(models.pin(pin.version, "own"))
+    assert asyncio.run(models.pin(pin.version, None)) == pin
     pinned = models_of(store, registry, model={"weights": weights})
     assert digest_of(pinned) == load(weights).digest
     assert pinned.pinned == ["*"]
     assert pinned.roles("shop") is None
     with pytest.raises(UnfitModel, match=r"got a file in model\.weights"):
-        asyncio.run(pinned.pin(pin.version))
+        asyncio.run(pinned.pin(pin.version, None))
 
 
 def test_a_model_with_other_neighbours_is_refused(store: StateStore, registry: Registry, tmp_path: Path) -> None:
@@ -102,12 +104,12 @@ def test_a_model_with_other_neighbours_is_refused(store: StateStore, registry: R
     save(replace(shipped, network=type(shipped.network)(more)), path)
     pin = add_model(registry, path)
     with pytest.raises(UnfitModel, match="as the one in use, got one that reads 99"):
-        asyncio.run(models_of(store, registry).pin(pin.version))
+        asyncio.run(models_of(store, registry).pin(pin.version, None))
 
 
 def test_an_unknown_model_is_refused(store: StateStore, registry: Registry) -> None:
     with pytest.raises(UnknownModel, match="expected a version of the registry"):
-        asyncio.run(models_of(store, registry).pin("0" * 16))
+        asyncio.run(models_of(store, registry).pin("0" * 16, None))
 
 
 def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(

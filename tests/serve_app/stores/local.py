@@ -13,9 +13,11 @@ locally = pytest.mark.parametrize("place", ["local"], indirect=True)
 """A local store, for tests of the code that uses a store. What every kind of store must do is in the contract."""
 
 
-def local_store(directory: Path, *, busy_timeout_seconds: float = 2.0, **more: Any) -> StateStore:
+def local_store(
+    directory: Path, *, run: str | None = None, busy_timeout_seconds: float = 2.0, **more: Any
+) -> StateStore:
     """Open a store in a folder; ``more`` are its limits, as of :class:`StateStore`."""
-    return StateStore(SqliteRows(directory, busy_timeout_seconds=busy_timeout_seconds), **more)
+    return StateStore(SqliteRows(directory, run=run, busy_timeout_seconds=busy_timeout_seconds), **more)
 
 
 def file_of(store: StateStore) -> SqliteFile:

@@ -1,4 +1,4 @@
-"""A store whose files disappear: no lost write is acknowledged."""
+"""A store whose files disappear: no lost write is acknowledged, and no empty store replaces the files."""
 
 import logging
 import multiprocessing
@@ -14,15 +14,17 @@ import pytest
 
 from serve_app.errors import StoreGone
 from serve_app.stores.sqlite import store as sqlite
-from serve_app.stores.sqlite.file import FILE_NAME, SUFFIXES, find_files
+from serve_app.stores.sqlite.file import FILE_NAME, MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append, at
 from tests.serve_app.stores.local import local_store
 
+RUN = "session_1"
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(local_store(tmp_path / "stores", max_meshes=9)) as opened:
+    with closing(local_store(tmp_path / "stores", run=RUN, max_meshes=9)) as opened:
         yield opened
 
 
@@ -80,7 +82,8 @@ def test_every_read_and_write_reports_that_the_store_is_missing(
     for call in calls:
         with pytest.raises(StoreGone, match=r"expected the files that were opened.*put the same files back.*restart"):
             call()
-    assert sorted((tmp_path / "stores").glob("*")) == before[0]  # no file was created
+    left = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
+    assert left == [path for path in before[0] if path.name != MARKER_NAME]  # no file was created
     assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
     assert (
         len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
@@ -105,16 +108,40 @@ def test_the_same_files_are_used_again_when_they_are_back(
         assert [one.sequence for one in other.meshes()] == [2]
 
 
-def test_a_process_that_starts_meanwhile_begins_with_an_empty_store(store: StateStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lose", [_delete_all, _delete_only("")], ids=["all files", "database"])
+def test_a_replica_of_the_same_run_does_not_create_an_empty_store(
+    store: StateStore, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    append(store, 1)
+    lose(tmp_path / "stores")
+    with pytest.raises(StoreGone):
+        store.load("prod")
+    with pytest.raises(StoreGone, match=r"this run of the service had open.*restart the service"):
+        local_store(tmp_path / "stores", run=RUN)
+    assert not (tmp_path / "stores" / FILE_NAME).exists()
+
+
+def test_another_run_starts_empty_and_logs_it(
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     append(store, 1)
     for suffix in SUFFIXES:
         (tmp_path / "stores" / (FILE_NAME + suffix)).unlink()
-    with closing(local_store(tmp_path / "stores")) as empty:
+    with closing(local_store(tmp_path / "stores", run="session_2")) as empty:
         assert empty.meshes() == []
         append(empty, 1)
+        assert "the store that was here are missing" in caplog.text
         with pytest.raises(StoreGone):  # a process with the first file open does not mistake the second for it
             append(store, 2)
         assert [one.sequence for one in empty.meshes()] == [1]
+
+
+def test_a_first_start_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(local_store(tmp_path / "new", run=RUN)):
+        assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    with closing(local_store(tmp_path / "new", run="session_2")) as again:
+        append(again, 1)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
 def test_a_write_into_deleted_files_is_not_acknowledged(
@@ -138,7 +165,7 @@ def test_a_write_into_deleted_files_is_not_acknowledged(
 
 
 def _push_until_gone(directory: Path, results: Connection) -> None:
-    with closing(local_store(directory)) as store:
+    with closing(local_store(directory, run=RUN)) as store:
         for sequence in range(1, 1_000_000):
             try:
                 append(store, sequence, keep=1_000_000)
