@@ -1,7 +1,8 @@
 """The metrics endpoint: counters of this process, gauges of meshes, and the state of collectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, get_type_hints
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -57,7 +58,6 @@ class PrometheusInstruments:
 
 
 def read_families(meshes: Sequence[MeshGauges], collected: Sequence[CollectorState]) -> list[Family]:
-    """The metrics that are read at each scrape."""
     return [*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]
 
 
@@ -72,8 +72,8 @@ class _Families(Collector):
 
 
 def _of_meshes(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
-    for name, description, value in _GAUGES:
-        yield _gauge(f"tagae_mesh_{name}", description, ((m.mesh, value(m)) for m in meshes))
+    for field, metric in _MESH_GAUGES:
+        yield _gauge(metric.name, metric.description, ((m.mesh, _number(getattr(m, field))) for m in meshes))
     status = GaugeMetricFamily(
         "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
     )
@@ -112,6 +112,10 @@ def _of_collectors(states: Sequence[CollectorState]) -> Iterator[Family]:
         yield counter
 
 
+def _number(value: float | datetime | None) -> float | None:
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
 def _gauge(name: str, description: str, values: Iterable[tuple[str, float | None]]) -> Family:
     """A gauge by mesh; a mesh without a value has none."""
     gauge = GaugeMetricFamily(name, description, labels=("mesh",))
@@ -121,6 +125,11 @@ def _gauge(name: str, description: str, values: Iterable[tuple[str, float | None
     return gauge
 
 
+_MESH_GAUGES = [
+    (field, metric)
+    for field, hint in get_type_hints(MeshGauges, include_extras=True).items()
+    for metric in getattr(hint, "__metadata__", ())
+]
 _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
     ("snapshot_timestamp_seconds", "Time of the newest collected snapshot.", lambda c: c.handed_on),
     ("stale_seconds", "Age of the oldest values used in place of a failed query.", lambda c: c.stale_seconds),
@@ -149,42 +158,5 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
         "outcome",
         "Watches of Kubernetes Events: started (watched), or why they failed; unreadable: skipped events.",
         lambda c: c.events.outcomes if c.events else {},
-    ),
-)
-_GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
-    ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
-    ("threshold", "Score that opens an alert.", lambda m: m.threshold),
-    ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.reconstruction_loss),
-    (
-        "reconstruction_loss_threshold",
-        "Percentile of the reconstruction loss over history without incidents.",
-        lambda m: m.loss_threshold,
-    ),
-    (
-        "embedding_drift",
-        "Distance of the mean embedding from its mean over the window, in standard deviations.",
-        lambda m: m.embedding_displacement,
-    ),
-    (
-        "embedding_drift_threshold",
-        "1.5 times the percentile of the embedding displacement over history without incidents.",
-        lambda m: m.displacement_threshold,
-    ),
-    (
-        "reconstruction_exceeded",
-        "1 while loss or displacement is above its threshold in most of the last snapshots, else 0.",
-        lambda m: None if m.exceeded is None else float(m.exceeded),
-    ),
-    ("incident_probability", "Probability that an incident is in progress.", lambda m: m.probability),
-    ("incidents", "Open incidents, without notices.", lambda m: m.incidents),
-    ("notices", "Open notices: resources that are running out.", lambda m: m.notices),
-    ("mutes", "Mutes in force.", lambda m: m.mutes),
-    ("services", "Services in the newest snapshot.", lambda m: m.services),
-    ("silent_services", "Services whose telemetry is missing.", lambda m: m.silent),
-    ("sequence", "Snapshots counted.", lambda m: m.sequence),
-    (
-        "observed_timestamp_seconds",
-        "Time of the newest snapshot.",
-        lambda m: m.observed_at.timestamp() if m.observed_at else None,
     ),
 )

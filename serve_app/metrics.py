@@ -10,7 +10,9 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from model.verdict import Status
 
 # From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -84,25 +86,25 @@ FAILED_LOGINS = Metric(
     ("reason",),
 )
 RETRIES = Metric("tagae_retries_total", "Calls repeated because a replica died, by deployment.", ("callee",))
-NOTICES_SENT = Metric(
-    "tagae_notices_sent_total",
+NOTIFICATIONS_SENT = Metric(
+    "tagae_notifications_sent_total",
     "Alerts and events acknowledged, by receiver: alertmanager, grafana, pagerduty, slack, webhook.",
     ("receiver",),
 )
-NOTICES_FAILED = Metric(
-    "tagae_notices_failed_total",
+NOTIFICATIONS_FAILED = Metric(
+    "tagae_notifications_failed_total",
     "Failed attempts to send notifications, by receiver (as above; state: their state in the store) and reason: "
     "unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
-NOTICES_DROPPED = Metric(
-    "tagae_notices_dropped_total",
+NOTIFICATIONS_DROPPED = Metric(
+    "tagae_notifications_dropped_total",
     "Alerts and events dropped, by receiver and reason: refused, set_aside (the receiver fails, but takes "
     "others), expired, full.",
     ("receiver", "reason"),
 )
-NOTICES_WAITING = Metric(
-    "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
+NOTIFICATIONS_WAITING = Metric(
+    "tagae_notifications_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
 RECEIVER_FAILING = Metric(
     "tagae_receiver_failing",
@@ -229,44 +231,72 @@ class DriftGauges:
     ratios: tuple[float | None, ...]
 
 
+def _of_mesh(name: str, description: str) -> Metric:
+    return Metric(f"tagae_mesh_{name}", description, ("mesh",), gauge=True)
+
+
 @dataclass(frozen=True, slots=True)
 class MeshGauges:
-    """The gauges of one mesh. The verdict's values are None before the first one.
+    """The state of one stored mesh, with the gauges that show it. The values of a verdict are of the newest one; None
+    before the first, and where nothing is known.
 
     Attributes:
-        services: number in the newest snapshot.
-        sequence: number of counted snapshots.
-        observed_at: time of the newest snapshot.
-        status: of the newest verdict; ``warming_up`` before the first.
-        score, threshold, probability: of the newest verdict.
-        incidents: number of open incidents, without notices.
-        silent: number of services whose telemetry is missing.
-        made_at: when the newest verdict was made, Unix time; None if unknown.
+        made_at: when the verdict was made, Unix time.
         recovering: number of open incidents, without notices, whose services are back to normal.
         hidden: number of muted services that would be part of an incident.
         coverage: share of the services that were scored.
-        interval_seconds: measured time between snapshots, s; None if unknown.
+        interval_seconds: measured time between snapshots, s.
         unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         drift: how far it has drifted; None if unknown.
-        reconstruction_loss, loss_threshold, embedding_displacement, displacement_threshold: of the mesh as a whole in
-            the newest verdict; None if unknown.
-        exceeded: whether the mesh as a whole exceeds its history; None if unknown.
         teams: of the open incidents, without notices.
     """
 
     mesh: str
-    services: int
-    sequence: int
-    observed_at: datetime | None
-    status: str
+    services: Annotated[int, _of_mesh("services", "Services in the newest snapshot.")] = 0
+    sequence: Annotated[int, _of_mesh("sequence", "Snapshots counted.")] = 0
+    observed_at: Annotated[datetime | None, _of_mesh("observed_timestamp_seconds", "Time of the newest snapshot.")] = (
+        None
+    )
+    status: str = Status.WARMING_UP.value
     _: KW_ONLY
-    score: float | None = None
-    threshold: float | None = None
-    probability: float | None = None
-    incidents: int = 0
-    mutes: int = 0
-    silent: int = 0
-    notices: int = 0
+    score: Annotated[float | None, _of_mesh("score", "Strongest evidence, in decades of improbability.")] = None
+    threshold: Annotated[float | None, _of_mesh("threshold", "Score that opens an alert.")] = None
+    probability: Annotated[
+        float | None, _of_mesh("incident_probability", "Probability that an incident is in progress.")
+    ] = None
+    incidents: Annotated[int, _of_mesh("incidents", "Open incidents, without notices.")] = 0
+    notices: Annotated[int, _of_mesh("notices", "Open notices: resources that are running out.")] = 0
+    mutes: Annotated[int, _of_mesh("mutes", "Mutes in force.")] = 0
+    silent: Annotated[int, _of_mesh("silent_services", "Services whose telemetry is missing.")] = 0
+    reconstruction_loss: Annotated[
+        float | None, _of_mesh("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.")
+    ] = None
+    loss_threshold: Annotated[
+        float | None,
+        _of_mesh(
+            "reconstruction_loss_threshold", "Percentile of the reconstruction loss over history without incidents."
+        ),
+    ] = None
+    embedding_displacement: Annotated[
+        float | None,
+        _of_mesh(
+            "embedding_drift", "Distance of the mean embedding from its mean over the window, in standard deviations."
+        ),
+    ] = None
+    displacement_threshold: Annotated[
+        float | None,
+        _of_mesh(
+            "embedding_drift_threshold",
+            "1.5 times the percentile of the embedding displacement over history without incidents.",
+        ),
+    ] = None
+    exceeded: Annotated[
+        bool | None,
+        _of_mesh(
+            "reconstruction_exceeded",
+            "1 while loss or displacement is above its threshold in most of the last snapshots, else 0.",
+        ),
+    ] = None
     made_at: float | None = None
     recovering: int = 0
     hidden: int = 0
@@ -274,9 +304,4 @@ class MeshGauges:
     interval_seconds: float | None = None
     unseen: int = 0
     drift: DriftGauges | None = None
-    reconstruction_loss: float | None = None
-    loss_threshold: float | None = None
-    embedding_displacement: float | None = None
-    displacement_threshold: float | None = None
-    exceeded: bool | None = None
     teams: tuple[str, ...] = ()

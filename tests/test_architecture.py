@@ -350,7 +350,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         (names_of_what_ray_keeps_to_itself, "serve_app/runtime/local.py", "from ray._private import worker"),
         (names_of_what_ray_keeps_to_itself, "serve_app/runtime/rpc.py", "from ray._private import parameter"),
         (imports_out_of_room, "partitioning/plan.py", "from torch import Tensor"),
-        (imports_out_of_room, "serve_app/stores/base.py", "import pytest"),
+        (imports_out_of_room, "serve_app/stores/records.py", "import pytest"),
         (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
         (reads_of_the_environment, "model/x.py", "import os\nx = os.environ['X']"),
         (unsafe_calls, "model/x.py", "x = torch.load(path)"),

@@ -246,7 +246,7 @@ def metrics_page() -> str:
     """All metrics: of the processes, of the meshes, of the collector."""
     own = [(code(one.name), _kind(one), ", ".join(map(code, one.labels)) or "none", one.description) for one in METRICS]
     sections: dict[str, list[tuple[str, ...]]] = {"Meshes": [], "Collector": []}
-    for family in read_families([MeshGauges("shop", 0, 0, None, "warming_up")], [CollectorState("shop")]):
+    for family in read_families([MeshGauges("shop")], [CollectorState("shop")]):
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = ", ".join(map(code, getattr(family, "_labelnames", ()))) or "none"
         place = {"mesh": "Meshes", "collector": "Collector"}[name.split("_")[1]]

@@ -50,12 +50,12 @@ def annotations(
     mesh: str,
     incident: IncidentDocument,
     severity: Severity,
-    verdict: VerdictDocument,
+    seen_at: datetime,
     continues: str = "",
 ) -> dict[str, str]:
-    """The current facts about an incident, the one that it continues, and links."""
+    """The current facts about an incident as of a snapshot, the one that it continues, and links."""
     urls = links.urls(
-        incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, verdict.observed_at)
+        incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, seen_at)
     )
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {

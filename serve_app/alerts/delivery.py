@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
+from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, QueueLimits
 from serve_app.alerts.links import Links
 from serve_app.alerts.raster import render_png
@@ -30,7 +30,7 @@ from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import act, resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import BadSettings, ServeError
-from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING, Instruments
+from serve_app.metrics import NOTIFICATIONS_DROPPED, NOTIFICATIONS_WAITING, RECEIVER_FAILING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
@@ -127,7 +127,6 @@ class AlertDelivery:
         self._tidy()
 
     def known_meshes(self) -> Set[str]:
-        """The meshes of which it had a verdict."""
         return self._saved.state.meshes.keys()
 
     def newest(self, mesh: str) -> datetime | None:
@@ -271,7 +270,7 @@ class AlertDelivery:
         """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""
         while True:
             for kind, count in self.count_waiting().items():
-                self._instruments.set(NOTICES_WAITING, count, receiver=kind)
+                self._instruments.set(NOTIFICATIONS_WAITING, count, receiver=kind)
             for status in (statuses := tuple(loop.status() for loop in self._loops)):
                 self._instruments.set(RECEIVER_FAILING, bool(status.failed), receiver=status.kind, name=status.name)
             if statuses != self._reported:
@@ -282,7 +281,10 @@ class AlertDelivery:
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
         """Drop what every replica knows, what is too old, and what exceeds the limits."""
-        keep, ended = self._to.timing.keep, [alert for alert in state.ended if not self._is_known(alert)]
+        keep, ended = (
+            self._to.timing.keep,
+            [alert for alert in state.ended if not all(replica.knows_end(alert) for replica in self._replicas)],
+        )
         young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
         kept = tuple(young[-MAX_ENDED:])
         self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
@@ -292,13 +294,10 @@ class AlertDelivery:
             self._count_dropped(queue.kind, dropped)
         return replace(state, ended=kept, events=events)
 
-    def _is_known(self, alert: Alert) -> bool:
-        return all(replica.knows_end(alert) for replica in self._replicas)
-
     def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
         for reason, count in counts.items():
             if count:
-                self._instruments.count(NOTICES_DROPPED, count, receiver=kind, reason=reason)
+                self._instruments.count(NOTIFICATIONS_DROPPED, count, receiver=kind, reason=reason)
                 log.error("%s: %d dropped: %s", kind, count, reason)
 
 

@@ -22,7 +22,7 @@ from model.verdict import Severity
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.receivers.receiver import EventReceiver
 from serve_app.alerts.saved_state import SavedState
-from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.metrics import NOTIFICATIONS_DROPPED, NOTIFICATIONS_SENT, Instruments
 from serve_app.net.http import Reply
 
 # Of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before the newest
@@ -121,7 +121,7 @@ class EventQueue:
                 self._works_since = None
             del self._failures[event.id]
             self._saved.acknowledge(self.key, event.id)
-            self._instruments.count(NOTICES_SENT, receiver=self.kind)
+            self._instruments.count(NOTIFICATIONS_SENT, receiver=self.kind)
             for older in [] if is_first else queue[: queue.index(event)]:
                 if _incident(older) == _incident(event):  # must not arrive after this one
                     self._drop(older, "set_aside", "the receiver took a newer event of this incident")
@@ -147,7 +147,7 @@ class EventQueue:
         self._works_since = None
         self._saved.acknowledge(self.key, event.id)
         self.dropped += 1
-        self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason=reason)
+        self._instruments.count(NOTIFICATIONS_DROPPED, receiver=self.kind, reason=reason)
         what = "was refused" if reason == "refused" else "is set aside"
         log.error("%s: event %s %s and is not retried: %s", self.name, event.id, what, detail)
 

@@ -12,7 +12,7 @@ from serve_app.api.schemas.verdict import IncidentDocument
 
 EVENT_VERSION = 1
 MAX_ACTIONS = 10  # of people, in one event: all that wait are kept in memory
-Kind = Literal["opened", "severity_raised", "cause_changed", "acted", "muted", "unmuted", "merged", "resolved"]
+EventKind = Literal["opened", "severity_raised", "cause_changed", "acted", "muted", "unmuted", "merged", "resolved"]
 
 
 def incident_json(incident: IncidentDocument) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def incident_json(incident: IncidentDocument) -> dict[str, Any]:
 
 
 def build_event(
-    kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
+    kind: EventKind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
     """An event with all that is known about its incident, so that a receiver needs no other event.
 

@@ -122,7 +122,6 @@ async def _with_each(
     ask: Callable[[Endpoint, float], Awaitable[Reply]],
     use: Callable[[EventReceiver], Awaitable[Reply]],
 ) -> tuple[ReceiverStatus, ...]:
-    """The replies of all wanted receivers, asked at once."""
     to = receivers(settings)
     opened = [chosen.open(TRIAL_SECONDS) for chosen in to.events]
     try:

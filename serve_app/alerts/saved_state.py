@@ -11,7 +11,7 @@ from dataclasses import replace
 from serve_app.alerts.alert import AlertState, IncidentEvent
 from serve_app.alerts.storage import AlertStorage
 from serve_app.errors import StoreConflict
-from serve_app.metrics import NOTICES_FAILED, Instruments
+from serve_app.metrics import NOTIFICATIONS_FAILED, Instruments
 
 PATIENCE_SECONDS = 2.0  # for a storage that hangs; then notifications are sent without being saved first
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class SavedState:
 
     def _record_failure(self, why: object) -> None:
         self._is_write_due = True  # with the next change; one comes every minute while an incident is open
-        self._instruments.count(NOTICES_FAILED, receiver="state", reason="unwritable")
+        self._instruments.count(NOTIFICATIONS_FAILED, receiver="state", reason="unwritable")
         log.error("notifications cannot be saved, but are still sent: %s", why)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from serve_app.alerts.event_queue import EventQueue
 from serve_app.alerts.receiver_status import ReceiverStatus
 from serve_app.alerts.receivers.alertmanager import AlertmanagerReceiver
-from serve_app.metrics import NOTICES_FAILED, Instruments
+from serve_app.metrics import NOTIFICATIONS_FAILED, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.http import Reply
 
@@ -57,7 +57,6 @@ class SendLoop:
                     await self._check()
 
     def status(self) -> ReceiverStatus:
-        """Whether the endpoint takes notifications."""
         newest, receiver = self._newest, self.receiver
         return ReceiverStatus(
             receiver.kind, receiver.name, newest.failed, newest.detail, self._fails_since, receiver.dropped
@@ -76,7 +75,7 @@ class SendLoop:
             reply = Reply("broken", detail=type(error).__name__)
         if reply is not None:
             if reply.failed:
-                self._instruments.count(NOTICES_FAILED, receiver=self.receiver.kind, reason=reply.failed)
+                self._instruments.count(NOTIFICATIONS_FAILED, receiver=self.receiver.kind, reason=reply.failed)
             self._note(reply)
         return reply
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from model.incidents.mutes import EVERY, matches
 from model.incidents.policy import NOTICE_CLEAR_SECONDS
-from model.verdict import Severity, Status
+from model.verdict import Severity, Status, worst
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.annotations import (
     TEXT_LENGTH,
@@ -37,7 +37,7 @@ from serve_app.alerts.annotations import (
     truncate,
 )
 from serve_app.alerts.event_text import muted_until, who_is_on_it
-from serve_app.alerts.events import build_event, incident_json
+from serve_app.alerts.events import EventKind, build_event, incident_json
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument, VerdictDocument
 
@@ -48,7 +48,6 @@ CLEAR_HOLDS, NOTICE_CLEAR_HOLDS = timedelta(minutes=2), timedelta(seconds=NOTICE
 MUTED = "muted"  # label and annotation of an alert
 ON_IT = "on_it"  # annotation
 MAX_ENDED = 20  # of a mesh that are remembered
-_RANK = list(Severity)
 
 
 class _Step(NamedTuple):
@@ -57,6 +56,22 @@ class _Step(NamedTuple):
     incident: AlertedIncident | None
     ended: tuple[Alert, ...] = ()
     events: tuple[IncidentEvent, ...] = ()
+
+
+class _Moment(NamedTuple):
+    """When the alerts of which mesh change."""
+
+    mesh: str
+    now: datetime
+    links: Links
+
+    def event(self, kind: EventKind, incident: AlertedIncident, **more: str) -> IncidentEvent:
+        return build_event(kind, incident, self.mesh, self.now, self.links, **more)
+
+    def describe(
+        self, incident: IncidentDocument, severity: Severity, verdict: VerdictDocument, continues: str
+    ) -> dict[str, str]:
+        return annotations(self.links, self.mesh, incident, severity, verdict.observed_at, continues)
 
 
 def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: datetime, links: Links) -> Transition:
@@ -69,20 +84,20 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
     """
     listed = {incident.id: incident for incident in verdict.incidents}
     known = {alerted.incident: alerted for alerted in alerts.open}
-    steps, unmuted = [], {}
+    moment, steps, unmuted = _Moment(mesh, now, links), [], {}
     for alerted in alerts.open:
         if alerted.incident not in listed:
             successor = _find_successor(alerted, listed.values(), known)
-            steps.append(_leave(alerted, mesh, verdict, successor, now, links))
+            steps.append(_leave(moment, alerted, verdict, successor))
             if alerted.is_muted and successor and steps[-1].incident is None:
                 unmuted[successor.id] = alerted.incident
     for incident in listed.values():
         if alerted_before := known.get(incident.id):
             change = _unmute if alerted_before.is_muted else _update
-            steps.append(change(alerted_before, mesh, incident, verdict, now, links))
+            steps.append(change(moment, alerted_before, incident, verdict))
         else:
             continues = unmuted.get(incident.id) or _find_continued(alerts.ended, incident, now)
-            steps.append(_open(mesh, incident, verdict, now, links, continues))
+            steps.append(_open(moment, incident, verdict, continues))
     return _combine(alerts, verdict.observed_at, now, steps)
 
 
@@ -95,14 +110,14 @@ def act(
         alerts: of the mesh before them.
         actions: by incident, all actions on it, oldest first (``KeptActionDocument``).
     """
-    still_open, events = [], []
+    moment, still_open, events = _Moment(mesh, now, links), [], []
     for alerted in alerts.open:
         news = [one for one in actions.get(alerted.incident, ()) if one not in alerted.actions]
         for one in [] if alerted.is_muted else news:
             alerted = _with_actions(alerted, (*alerted.actions, one))
             if one["incident"] == alerted.incident:
                 alerted = replace(alerted, sequence=alerted.sequence + 1)
-                events.append(build_event("acted", alerted, mesh, now, links))
+                events.append(moment.event("acted", alerted))
         still_open.append(alerted)
     return Transition(replace(alerts, open=tuple(still_open)), (), tuple(events))
 
@@ -117,7 +132,8 @@ def _with_actions(alerted: AlertedIncident, actions: tuple[dict[str, Any], ...])
 
 def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
     """Resolve all alerts of a mesh that was deleted or has sent nothing for long."""
-    steps = [_resolve(alerted, mesh, now, links, why) for alerted in alerts.open]
+    moment = _Moment(mesh, now, links)
+    steps = [_resolve(moment, alerted, why) for alerted in alerts.open]
     return _combine(alerts, alerts.observed_at, now, steps)
 
 
@@ -133,20 +149,18 @@ def _combine(before: MeshAlerts, observed_at: datetime | None, now: datetime, st
     )
 
 
-def _open(
-    mesh: str, incident: IncidentDocument, verdict: VerdictDocument, now: datetime, links: Links, continues: str
-) -> _Step:
+def _open(moment: _Moment, incident: IncidentDocument, verdict: VerdictDocument, continues: str) -> _Step:
     severity = Severity(incident.severity)
     alert = Alert(
-        labels(links, mesh, incident),
-        annotations(links, mesh, incident, severity, verdict, continues),
-        min(incident.since, now),  # the telemetry's clock may be ahead of this one
-        url=links.verdict_url(mesh),
+        labels(moment.links, moment.mesh, incident),
+        moment.describe(incident, severity, verdict, continues),
+        min(incident.since, moment.now),  # the telemetry's clock may be ahead of this one
+        url=moment.links.verdict_url(moment.mesh),
     )
     alerted = AlertedIncident(
         incident.id,
         severity,
-        now,
+        moment.now,
         1,
         services_of(incident),
         alert,
@@ -154,52 +168,38 @@ def _open(
         cause=first_service(incident),
         continues=continues,
     )
-    return _Step(alerted, events=(build_event("opened", alerted, mesh, now, links),))
+    return _Step(alerted, events=(moment.event("opened", alerted),))
 
 
-def _update(
-    alerted: AlertedIncident,
-    mesh: str,
-    incident: IncidentDocument,
-    verdict: VerdictDocument,
-    now: datetime,
-    links: Links,
-) -> _Step:
+def _update(moment: _Moment, alerted: AlertedIncident, incident: IncidentDocument, verdict: VerdictDocument) -> _Step:
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
     event tells another cause, too."""
-    updated = _follow(alerted, mesh, incident, verdict, links)
+    updated = _follow(moment, alerted, incident, verdict)
     if updated.severity is alerted.severity:
-        return _follow_cause(updated, first_service(incident), mesh, now, links)
+        return _follow_cause(moment, updated, first_service(incident))
     raised = _lead_by(updated, first_service(incident))
-    ended = alerted.alert.resolve(now, superseded=f"severity rose to {raised.severity.value}")
+    ended = alerted.alert.resolve(moment.now, superseded=f"severity rose to {raised.severity.value}")
     before = {"previous_severity": alerted.severity.value}
     if alerted.cause and alerted.cause != raised.cause:
         before["previous_cause"] = alerted.cause
-    event = build_event("severity_raised", raised, mesh, now, links, **before)
+    event = moment.event("severity_raised", raised, **before)
     return _Step(raised, (ended,), (event,))
 
 
-def _unmute(
-    alerted: AlertedIncident,
-    mesh: str,
-    incident: IncidentDocument,
-    verdict: VerdictDocument,
-    now: datetime,
-    links: Links,
-) -> _Step:
+def _unmute(moment: _Moment, alerted: AlertedIncident, incident: IncidentDocument, verdict: VerdictDocument) -> _Step:
     """Say that an incident outlasted its mute. One batch fires the alert without the label and ends the muted one."""
     plain = {name: value for name, value in alerted.alert.labels.items() if name != MUTED}
     listed = replace(alerted, is_muted=False, alert=replace(alerted.alert, labels=plain))
-    after = _lead_by(_follow(listed, mesh, incident, verdict, links), first_service(incident))
-    ended = alerted.alert.resolve(now, superseded="unmuted")
-    return _Step(after, (ended,), (build_event("unmuted", after, mesh, now, links),))
+    after = _lead_by(_follow(moment, listed, incident, verdict), first_service(incident))
+    ended = alerted.alert.resolve(moment.now, superseded="unmuted")
+    return _Step(after, (ended,), (moment.event("unmuted", after),))
 
 
 def _follow(
-    alerted: AlertedIncident, mesh: str, incident: IncidentDocument, verdict: VerdictDocument, links: Links
+    moment: _Moment, alerted: AlertedIncident, incident: IncidentDocument, verdict: VerdictDocument
 ) -> AlertedIncident:
     """The state after a verdict that lists the incident. Its severity never falls."""
-    severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
+    severity = worst(alerted.severity, Severity(incident.severity))
     followed = replace(
         alerted,
         severity=severity,
@@ -207,7 +207,7 @@ def _follow(
         alert=replace(
             alerted.alert,
             labels={**alerted.alert.labels, "severity": severity.value},
-            annotations=annotations(links, mesh, incident, severity, verdict, alerted.continues),
+            annotations=moment.describe(incident, severity, verdict, alerted.continues),
         ),
         document={**incident_json(incident), "severity": severity.value},
         clear_since=None,
@@ -220,38 +220,33 @@ def _lead_by(alerted: AlertedIncident, cause: str) -> AlertedIncident:
     return replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
 
 
-def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
+def _follow_cause(moment: _Moment, alerted: AlertedIncident, cause: str) -> _Step:
     """Report another first suspect than the last event had, if it has led for long enough."""
     if not alerted.cause or not cause:  # an incident of traffic may have no service
         return _Step(replace(alerted, cause=cause))
     if cause == alerted.cause:
         return _Step(replace(alerted, next_cause="", next_cause_since=None))
     since = alerted.next_cause_since if alerted.next_cause == cause else None
-    if since is None or now - since < CAUSE_HOLDS:
-        return _Step(replace(alerted, next_cause=cause, next_cause_since=since or now))
+    if since is None or moment.now - since < CAUSE_HOLDS:
+        return _Step(replace(alerted, next_cause=cause, next_cause_since=since or moment.now))
     changed = _lead_by(alerted, cause)
-    event = build_event("cause_changed", changed, mesh, now, links, previous_cause=alerted.cause)
+    event = moment.event("cause_changed", changed, previous_cause=alerted.cause)
     return _Step(changed, events=(event,))
 
 
 def _leave(
-    alerted: AlertedIncident,
-    mesh: str,
-    verdict: VerdictDocument,
-    successor: IncidentDocument | None,
-    now: datetime,
-    links: Links,
+    moment: _Moment, alerted: AlertedIncident, verdict: VerdictDocument, successor: IncidentDocument | None
 ) -> _Step:
     """Merge, mute, resolve or keep an incident that is no longer listed."""
     if alerted.incident in verdict.lost:
-        return _resolve(alerted, mesh, now, links, "unseen")
+        return _resolve(moment, alerted, "unseen")
     mute = _find_mute(alerted, verdict)
     if mute is not None and alerted.is_muted:
         return _Step(replace(alerted, clear_since=None))
     if successor is not None:
-        return _merge(alerted, mesh, successor, now, links)
+        return _merge(moment, alerted, successor)
     if mute is not None:
-        return _mute(alerted, mesh, mute, now, links)
+        return _mute(moment, alerted, mute)
     if not _sees_all(verdict):
         texts = alerted.alert.annotations
         texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
@@ -260,17 +255,17 @@ def _leave(
         since = alerted.clear_since or verdict.observed_at
         if verdict.observed_at - since < (NOTICE_CLEAR_HOLDS if alerted.severity is Severity.NOTICE else CLEAR_HOLDS):
             return _Step(replace(alerted, clear_since=since))
-    return _resolve(alerted, mesh, now, links, "over")
+    return _resolve(moment, alerted, "over")
 
 
-def _merge(alerted: AlertedIncident, mesh: str, into: IncidentDocument, now: datetime, links: Links) -> _Step:
+def _merge(moment: _Moment, alerted: AlertedIncident, into: IncidentDocument) -> _Step:
     last = replace(alerted, sequence=alerted.sequence + 1)
     why = {"reason": "unmuted"} if alerted.is_muted else {}
-    event = build_event("merged", last, mesh, now, links, merged_into=into.id, **why)
-    return _Step(None, (alerted.alert.resolve(now, merged_into=into.id),), (event,))
+    event = moment.event("merged", last, merged_into=into.id, **why)
+    return _Step(None, (alerted.alert.resolve(moment.now, merged_into=into.id),), (event,))
 
 
-def _mute(alerted: AlertedIncident, mesh: str, mute: MuteInForceDocument, now: datetime, links: Links) -> _Step:
+def _mute(moment: _Moment, alerted: AlertedIncident, mute: MuteInForceDocument) -> _Step:
     """Say that an incident is muted. A muted alert is another alert, so that a route can keep it from people; one batch
     fires it and ends the alert without the label."""
     until = {"muted_until": mute.until.isoformat()} if mute.until else {}
@@ -282,14 +277,14 @@ def _mute(alerted: AlertedIncident, mesh: str, mute: MuteInForceDocument, now: d
         annotations={**before.annotations, MUTED: truncate(muted_until(more), TEXT_LENGTH)},
     )
     muted = replace(alerted, sequence=alerted.sequence + 1, alert=alert, is_muted=True, clear_since=None)
-    event = build_event("muted", muted, mesh, now, links, **more)
-    return _Step(muted, (before.resolve(now, superseded=MUTED),), (event,))
+    event = moment.event("muted", muted, **more)
+    return _Step(muted, (before.resolve(moment.now, superseded=MUTED),), (event,))
 
 
-def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str) -> _Step:
+def _resolve(moment: _Moment, alerted: AlertedIncident, why: str) -> _Step:
     last = replace(alerted, sequence=alerted.sequence + 1)
-    event = build_event("resolved", last, mesh, now, links, reason=why)
-    alert = alerted.alert.resolve(now)
+    event = moment.event("resolved", last, reason=why)
+    alert = alerted.alert.resolve(moment.now)
     texts = {name: text for name, text in alert.annotations.items() if name != MUTED}
     return _Step(None, (replace(alert, annotations=texts),), (event,))
 
@@ -316,12 +311,12 @@ def _find_successor(
     if alerted.document.get("recovering") and not alerted.is_muted:
         return None
     known, services = set(known), set(alerted.services)
-    least = _RANK.index(min(alerted.severity, Severity.MINOR, key=_RANK.index))
+    least = min(alerted.severity.rank, Severity.MINOR.rank)
     shared = [
         (len(services.intersection(services_of(incident))), incident)
         for incident in listed
         if (alerted.is_muted or incident.id in known or incident.since <= alerted.alert.starts_at)
-        and _RANK.index(Severity(incident.severity)) >= least
+        and Severity(incident.severity).rank >= least
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)
     return best[1] if best and best[0] else None

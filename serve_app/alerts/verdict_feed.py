@@ -17,7 +17,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, ServeError
 from serve_app.observability.logs import set_log_context
 from serve_app.stores.archive import unpack_document
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.state_store import StateStore
 
 # Between two looks at the revisions of all meshes: with a thousand meshes it takes 2 ms of a core with SQLite, 14 ms
@@ -84,7 +84,6 @@ class VerdictFeed:
             log.exception("mesh %s: unexpected error; no one is notified of what people did", mesh)
 
     def _read_actions(self, mesh: str, incidents: Set[str]) -> dict[str, list[dict[str, Any]]]:
-        """What people did about incidents, by their id."""
         found = [self._store.incident(mesh, one, details=False) for one in sorted(incidents)]
         documents = [unpack_document(one.document) for one in found if one is not None]
         return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}

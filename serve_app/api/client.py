@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,7 +13,6 @@ import httpx
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
 from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings
-from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     ActionDocument,
     FeedbackDocument,
@@ -139,11 +138,12 @@ class Client:
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
         """
-        return self._view(mesh, view, parameters).json()
-
-    def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
-        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings."""
-        return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
+        given = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in parameters.items()
+            if value is not None
+        }
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
 
     def embeddings(self, mesh: str) -> Embeddings:
         """The embeddings of the services of the newest snapshot."""
@@ -243,14 +243,6 @@ class Client:
             self._send("POST", f"/v1/{path}", document.model_dump_json().encode(), JSON).content
         )
 
-    def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
-        given = {
-            name: value.isoformat() if isinstance(value, datetime) else value
-            for name, value in parameters.items()
-            if value is not None
-        }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given)
-
     def _send(
         self,
         method: str,
@@ -303,13 +295,9 @@ def _retry_after(response: httpx.Response) -> float:
 
 def _is_temporary(response: httpx.Response) -> bool:
     """Whether the same request can succeed later."""
-    may_pass = response.status_code in _TEMPORARY or _is_service_down(response)
-    return may_pass and not _is_permanent(response)
-
-
-def _is_permanent(response: httpx.Response) -> bool:
-    """Whether waiting does not help: the token is wrong, and too many wrong ones were sent."""
-    return _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code)
+    if _problem(response).get("type") == _TYPE.format(ANSWERS[TooManyFailedLogins].code):
+        return False  # the token is wrong, and waiting does not help
+    return response.status_code in _TEMPORARY or _is_service_down(response)
 
 
 def _is_service_down(response: httpx.Response) -> bool:
@@ -326,9 +314,8 @@ def _require_success(response: httpx.Response) -> httpx.Response:
     detail = problem.get("detail") or (not is_page and response.text[:200]) or response.reason_phrase
     default = NoCapacity if _is_service_down(response) else ServeError
     raised = _RAISED.get(problem.get("type", ""), default)
-    raise raised(
-        f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **_details(problem)
-    )
+    details = {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}
+    raise raised(f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **details)
 
 
 def _problem(response: httpx.Response) -> dict[str, Any]:
@@ -337,7 +324,3 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
         return dict(response.json())
     except (ValueError, TypeError):
         return {}
-
-
-def _details(problem: dict[str, Any]) -> dict[str, Any]:
-    return {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}

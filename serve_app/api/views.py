@@ -130,7 +130,6 @@ def incident_services(verdict: VerdictDocument) -> set[str]:
 
 
 def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:
-    """Rows of these services with their callers and callees, and of the calls from or to these services."""
     near = mark_services(snapshot.node_ids, set(names))
     calls = np.flatnonzero(near[snapshot.edge_index].any(axis=0))
     near[snapshot.edge_index[:, calls]] = True

@@ -17,7 +17,6 @@ from serve_app.cli import (
     embeddings,
     evaluate,
     export,
-    graph,
     incidents,
     models,
     notify,
@@ -102,7 +101,6 @@ app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)
-app.command("graph")(graph.graph)
 app.command("record")(record.record)
 app.command("report")(report.report)
 app.command("rules")(rules.rules)
@@ -119,5 +117,4 @@ app.add_typer(token.app, name="token")
 
 
 def main() -> None:
-    """Entry point of the console script."""
     app(obj=OWNS_PROCESS)

@@ -162,7 +162,6 @@ def _print_verdict(console: Console, findings: "Sequence[Finding]", words: tuple
 
 
 def _print_picture(console: Console, picture: "MeshPicture") -> None:
-    """The mesh, as a reader should recognise it."""
     busiest = Table.grid(padding=(0, 2))
     busiest.add_column(overflow="fold")
     busiest.add_column(justify="right", overflow="fold")

@@ -393,7 +393,6 @@ def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], Ro
 
 
 def _version(client: "Client", version: str) -> str:
-    """The version of a service's registry that begins with these digits."""
     return find_version(client.models().models, version).version
 
 
@@ -498,7 +497,6 @@ def _open(place: str, network: str | None = None) -> "Registry":
 
 
 def _configured(config: Path | None, settings: list[str] | None) -> str:
-
     place = read_settings(config, settings).models.registry
     if place is None:
         raise BadSettings("models.registry: expected a folder or URL, got none; set it, or use --registry")

@@ -30,7 +30,6 @@ class SimulateCommand(TyperCommand):
 
 
 def _format_kinds(kinds: Mapping[Any, str]) -> str:
-    """One kind per line, for the help."""
     return "\n".join(f"  {kind}: {words}" for kind, words in kinds.items())
 
 

@@ -53,10 +53,7 @@ def copy(
         names = choose_meshes(reading, writing, mesh or (), overwrite=overwrite)
         copied = copy_meshes(reading, writing, names, overwrite=overwrite)
         for one in progress(copied, "copy", len(names)):
-            typer.echo(
-                f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}\t{one.snapshots} snapshots\t"
-                f"{one.incidents} incidents"
-            )
+            typer.echo(f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}")
         if not mesh and copy_rollout(reading, writing, overwrite=overwrite):
             print_note("copied which mesh uses which model")
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")

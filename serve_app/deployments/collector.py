@@ -73,7 +73,7 @@ class Collector:
             for name, mesh in collected.items()
             if mesh.kubernetes
         }
-        self._ownership = Ownership(collected, open_leases(settings.store), self._note)
+        self._ownership = Ownership(collected, open_leases(settings.store), lambda mesh: self._state(mesh).pack())
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._meshes, self._collector = dict(collected), settings.collector
         self._past = PastReader(self._meshes, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
@@ -188,9 +188,6 @@ class Collector:
     def _state(self, mesh: str) -> CollectorState:
         watch = self._watches.get(mesh)
         return replace(self._loops[mesh].state, events=watch.state if watch else None)
-
-    def _note(self, mesh: str) -> bytes:
-        return self._state(mesh).pack()
 
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
         source = open_source(mesh, collector)

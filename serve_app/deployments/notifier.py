@@ -6,12 +6,12 @@ No one calls it. A session that has stored a verdict has done all that a notific
 import asyncio
 
 from serve_app.alerts.delivery import AlertDelivery, receivers
-from serve_app.alerts.owner import Owner
+from serve_app.alerts.leader import Leader
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.storage import open_store
 from serve_app.settings import Settings
-from serve_app.stores.record import Record, unpack_window
+from serve_app.stores.recorded_snapshot import Record, unpack_window
 from serve_app.stores.state_store import StateStore
 
 
@@ -34,7 +34,7 @@ class Notifier:
         def draw(mesh: str, incident: str) -> str:
             return _draw(store, mesh, incident)
 
-        self._owner = Owner(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
+        self._leader = Leader(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
         self._delivering: asyncio.Task[None] | None = None
         self.__del__ = self.close  # for Serve; Python itself would call the one of a class, and await nothing
 
@@ -45,13 +45,13 @@ class Notifier:
             RuntimeError: delivery has ended, which is a bug.
         """
         if self._delivering is None:
-            self._delivering = asyncio.create_task(self._owner.run())
+            self._delivering = asyncio.create_task(self._leader.run())
         if self._delivering.done():
             raise RuntimeError("delivery of alerts has ended")
 
     async def close(self) -> None:
         """Deliver waiting alerts, within their deadline. Serve awaits it when a replica ends."""
-        await self._owner.close()
+        await self._leader.close()
 
 
 def _draw(store: StateStore, mesh: str, incident: str) -> str:

@@ -30,7 +30,7 @@ from serve_app.pipeline import LocalRunner, Options, PreparedSnapshot, options, 
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.record import Record, unpack_window
+from serve_app.stores.recorded_snapshot import Record, unpack_window
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore

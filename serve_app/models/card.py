@@ -71,7 +71,6 @@ def write_card(
 
 
 def encode_card(card: ModelCard) -> bytes:
-    """The JSON text of a card, for people too."""
     return card.model_dump_json(indent=2).encode() + b"\n"
 
 

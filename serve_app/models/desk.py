@@ -26,7 +26,6 @@ CANARY_SHARE = 0.1  # of the meshes, if a person names none
 CHECK_SECONDS = 30.0  # between two looks at a trial
 MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
 MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
-Meshes = frozenset[str] | None  # that the caller may see; None: all
 log = logging.getLogger(__name__)
 
 
@@ -37,8 +36,8 @@ class ModelDesk:
         self._settings, self._models, self._store = settings, models, store
         self._checked = time.monotonic()
 
-    async def all(self, meshes: Meshes = None) -> ModelsDocument:
-        """The models of the registry, and which mesh uses which.
+    async def all(self, meshes: frozenset[str] | None = None) -> ModelsDocument:
+        """The models of the registry, and which mesh uses which, for a caller who may see some meshes; None: all.
 
         Raises:
             RegistryGone: it does not answer.
@@ -49,7 +48,7 @@ class ModelDesk:
         pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes, mesh)]
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
-    def in_use(self, meshes: Meshes = None) -> ModelDocument:
+    def in_use(self, meshes: frozenset[str] | None = None) -> ModelDocument:
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
         visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
@@ -163,5 +162,5 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
     return ""
 
 
-def _is_among(meshes: Meshes, mesh: str) -> bool:
+def _is_among(meshes: frozenset[str] | None, mesh: str) -> bool:
     return meshes is None or mesh in meshes

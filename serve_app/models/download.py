@@ -97,7 +97,6 @@ def _read(source: str) -> Generator[bytes, None, None]:
 
 
 def _read_with_fsspec(source: str) -> Iterator[bytes]:
-    """The content of a file, or of an object in a store."""
     try:
         with fsspec.open(source, "rb") as file:
             while piece := file.read(CHUNK_BYTES):

@@ -58,7 +58,6 @@ class Loader:
 
     @property
     def versions(self) -> frozenset[str]:
-        """The versions in memory."""
         return frozenset(self._checkpoints())
 
     @property
@@ -73,7 +72,6 @@ class Loader:
         return frozenset(version for version, (_, error) in failures if not isinstance(error, RegistryGone))
 
     def size_bytes(self) -> int:
-        """Memory of their parameters."""
         return sum(map(size_of, self._checkpoints().values()))
 
     def get(self, version: str) -> Checkpoint | None:
@@ -123,7 +121,6 @@ class Loader:
         return {version: load.result() for version, load in done}
 
     def _begin(self, pin: ModelPin, *, at_once: bool = False) -> Future[Checkpoint]:
-        """The load of a version. If one failed just before, its error is raised instead."""
         with self._guard:
             failure = self._failures.get(pin.version)
             if failure is not None and not at_once and self._clock() - failure[0] < RETRY_SECONDS:

@@ -220,7 +220,6 @@ def open_registry(place: str | None, network: str | None = None) -> Registry | N
 
 
 def content_of(checkpoint: Checkpoint) -> bytes:
-    """The content of the file of a checkpoint."""
     with tempfile.TemporaryDirectory(prefix="tagae-") as folder:
         path = Path(folder) / WEIGHTS
         save(checkpoint, path)

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
 from serve_app.errors import CorruptState, UnfitModel
-from serve_app.stores.base import ROLLOUT
 from serve_app.stores.documents import change_document
+from serve_app.stores.records import ROLLOUT
 from serve_app.stores.state_store import StateStore
 
 MAX_EVENTS = 100  # of the history

@@ -108,7 +108,6 @@ class ServedModels:
 
     @property
     def rollout(self) -> RolloutDocument:
-        """The rollout that this session follows."""
         return self._rollout or RolloutDocument()
 
     def read_rollout(self) -> RolloutDocument:
@@ -121,7 +120,6 @@ class ServedModels:
 
     @property
     def has_trial(self) -> bool:
-        """Whether a candidate is tried."""
         return self._rollout is not None and self._rollout.trial is not None
 
     @property
@@ -144,7 +142,6 @@ class ServedModels:
         ]
 
     def size_bytes(self) -> int:
-        """Memory of their parameters."""
         return self.weights.size_bytes() + self._loader.size_bytes()
 
     def get(self, mesh: str) -> ServedModel | None:
@@ -298,7 +295,6 @@ class ServedModels:
         return rollout
 
     def _of_settings(self, mesh: str) -> ServedModel | None:
-        """The model that the settings pin for a mesh."""
         return self._own.get(mesh) or (self._default if self._is_pinned else None)
 
     def _in_memory(self, pin: ModelPin) -> ServedModel | None:

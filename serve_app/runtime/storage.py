@@ -7,8 +7,8 @@ from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
 from serve_app.stores.audit import AuditLog
-from serve_app.stores.base import Retention
 from serve_app.stores.history import HistoryLimit
+from serve_app.stores.records import Retention
 from serve_app.stores.state_store import StateStore
 
 ARCHIVE_BYTES = 64 * 2**20  # of one mesh; when full, the least severe, then the oldest incidents are deleted

@@ -8,6 +8,8 @@ from model.incidents.policy import AlertPolicy
 from serve_app.plugins import RECEIVERS
 from serve_app.settings.base import AccessSettings, Address, SettingsGroup
 
+POLICY = AlertPolicy()  # has the defaults
+
 
 class AlertSettings(SettingsGroup):
     """When an incident opens and closes."""
@@ -19,31 +21,31 @@ class AlertSettings(SettingsGroup):
         None, gt=0, description="budget of false notices; none: the budget of false alerts"
     )
     confirm_snapshots: int = Field(
-        3,
+        POLICY.confirm,
         ge=1,
         description="k: number of snapshots above the threshold among the last n that opens an alert; fewer, at least "
         "2, if they cover 45 s; below 1.5 times the threshold, k and n are two larger, up to 75 s",
     )
-    window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
+    window_snapshots: int = Field(POLICY.confirm_of, ge=1, description="n: see confirm_snapshots")
     latency_floor_ms: float = Field(
-        20.0,
+        1000 * POLICY.latency_floor_seconds,
         ge=0,
         description="minimum rise of a latency that counts in full: users do not notice less; a tenth of the usual p50 "
         "at the front door, and a quarter of the p99, if that is more",
     )
     clear_snapshots: int = Field(
-        4,
+        POLICY.clear,
         ge=1,
         description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover a minute",
     )
     longest_gap_minutes: float = Field(
-        120.0,
+        POLICY.longest_gap_seconds / 60,
         ge=0,
         description="time without snapshots after which open incidents are closed, outcome unknown; shorter gaps keep "
         "them open",
     )
     reconstruction: Literal["context", "alert"] = Field(
-        "context",
+        POLICY.reconstruction,
         description="what it does if the reconstruction loss or the embedding displacement of the whole mesh exceeds "
         "model.anomaly_percentile (the displacement: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; "
         "context: verdicts show it; alert: their status is also anomalous",
@@ -103,7 +105,6 @@ class NotifySettings(SettingsGroup):
 
     @property
     def has_receivers(self) -> bool:
-        """Whether anyone is notified."""
         return bool(self.alertmanagers or self.receivers)
 
     @model_validator(mode="before")

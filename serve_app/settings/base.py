@@ -76,7 +76,6 @@ class AccessSettings(SettingsGroup):
     key_file: Location | None = Field(None, description="its private key (PEM); none: certificate_file has it")
 
     def endpoint(self, url: str) -> Endpoint:
-        """The server at this URL, with these credentials."""
         given = {name: getattr(self, name) for name in AccessSettings.model_fields}
         return Endpoint(url, **{**given, "headers": tuple(self.headers.items())})
 

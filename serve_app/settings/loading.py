@@ -23,7 +23,6 @@ class Origin:
 
     @property
     def name(self) -> str:
-        """Its dotted name."""
         return ".".join(self.path)
 
 
@@ -74,7 +73,6 @@ def _layer_of(path: tuple[str, ...], layers: list[Layer]) -> Layer | None:
 
 
 def _has(values: Any, path: tuple[str, ...]) -> bool:
-    """Whether there is a value at a path."""
     for name in path:
         if not isinstance(values, Mapping) or name not in values:
             return False

@@ -58,7 +58,6 @@ class ObjectiveSettings(SettingsGroup):
         return self
 
     def objectives(self, service: str) -> Iterator[Objective]:
-        """Yield the objectives of a service."""
         if self.availability is not None:
             yield Objective(service, self.availability, self.days)
         if self.latency_ms is not None:
@@ -97,7 +96,6 @@ class MeshSettings(SourceSettings):
 
     @property
     def policies(self) -> tuple[ServicePolicy, ...]:
-        """The policies of its services."""
         return tuple(
             ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
             for service, chosen in self.services.items()
@@ -105,10 +103,8 @@ class MeshSettings(SourceSettings):
 
     @property
     def service_objectives(self) -> tuple[Objective, ...]:
-        """The objectives of its front doors."""
         return tuple(one for service, chosen in self.objectives.items() for one in chosen.objectives(service))
 
     @property
     def owner_patterns(self) -> tuple[tuple[str, Owner], ...]:
-        """The patterns of services, and who owns these."""
         return tuple((pattern, Owner(one.team, one.contact)) for pattern, one in self.owners.items())

@@ -155,5 +155,4 @@ def _device() -> str | None:
 
 
 def setting_names(model: type[BaseModel]) -> str:
-    """The names in a group of settings, for errors."""
     return ", ".join(model.model_fields)

@@ -81,7 +81,6 @@ class KubernetesSettings(SettingsGroup):
 
     @property
     def endpoint(self) -> Endpoint:
-        """The API server, with its credentials."""
         return Endpoint(self.url, bearer_token_file=self.bearer_token_file, ca_file=self.ca_file)
 
 

@@ -80,7 +80,6 @@ class MeshTraceSettings(ToolSettings):
 
     @property
     def chosen_query(self) -> str:
-        """The query for the tool."""
         return self.query or ("$service" if self.jaeger else TRACEQL)
 
     @model_validator(mode="after")

@@ -15,8 +15,7 @@ from google.protobuf import json_format
 from starlette.types import ASGIApp, Message, Receive
 
 from serve_app.alerts.annotations import truncate
-from serve_app.api.problems import problem
-from serve_app.api.schemas.problem import Problem
+from serve_app.api.schemas.problem import Problem, problem
 from serve_app.errors import ANSWERS, InvalidDocument, MalformedDocument, NoCapacity, UnknownMesh
 from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, Snapshot, Verdict, WatchRequest

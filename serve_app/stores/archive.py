@@ -20,14 +20,14 @@ import numpy as np
 from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
-from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import ActionKind
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history_files import round_metrics
-from serve_app.stores.record import Record, StoredSnapshot, match
+from serve_app.stores.recorded_snapshot import RecordedSnapshot, StoredSnapshot
+from serve_app.stores.records import ArchivedIncident
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots kept before an incident
@@ -38,33 +38,6 @@ PAUSE = timedelta(hours=1)  # without a snapshot, after which an end is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank
-
-
-class KeptSnapshot(NamedTuple):
-    """A snapshot, the packed deviations of its services and calls, and its verdict as a plain object."""
-
-    snapshot: MeshSnapshot
-    deviations: bytes
-    verdict: dict[str, Any]
-
-    @classmethod
-    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
-        """The records of snapshots of the window, with their snapshots, in order."""
-        pairs = match(window, records)
-        return [cls(snapshot, record.deviations, json.loads(record.document)) for snapshot, record in pairs]
-
-    @property
-    def at(self) -> datetime:
-        """Time of the snapshot."""
-        return self.snapshot.observed_at
-
-    def find(self, incident: str) -> dict[str, Any] | None:
-        """An incident in the verdict; None: it was not open."""
-        return next((one for one in self.verdict["incidents"] if one["id"] == incident), None)
-
-    def has_lost(self, incident: str) -> bool:
-        """Whether the verdict closed an incident because nothing was seen of it for too long."""
-        return incident in self.verdict.get("lost", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +57,14 @@ class Details:
     moments: tuple[StoredSnapshot, ...]
 
     def pack(self) -> bytes:
-        """Compress to bytes."""
         return zlib.compress(msgspec.msgpack.encode(self), LEVEL)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """Inverse of :meth:`pack`."""
         return msgspec.msgpack.decode(zlib.decompress(packed), type=cls)
 
-    def read(self) -> list[KeptSnapshot]:
-        """The moments, unpacked."""
-        return [
-            KeptSnapshot(unpack_snapshot(one.snapshot), one.deviations, json.loads(one.verdict)) for one in self.moments
-        ]
+    def read(self) -> list[RecordedSnapshot]:
+        return [RecordedSnapshot.unpack(one) for one in self.moments]
 
 
 def pack_document(document: ArchivedIncidentDocument) -> bytes:
@@ -134,7 +102,7 @@ def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int)
 
 
 def archive(
-    incident: str, scored: Sequence[KeptSnapshot], sequence: int, before: ArchivedIncident | None
+    incident: str, scored: Sequence[RecordedSnapshot], sequence: int, before: ArchivedIncident | None
 ) -> ArchivedIncident | None:
     """Return what the archive has of an incident after the newest snapshot; None if nothing is known about it.
 
@@ -153,7 +121,7 @@ def archive(
     course = {i: mine for i, one in enumerate(seen) if (mine := one.find(incident)) is not None}
     first, last = min(course), max(course)
     # While an incident is over except for a pause, its headline says so.
-    strongest = max(course, key=lambda i: (not course[i].get("recovering"), course[i]["score"]))
+    strongest = max(course, key=lambda i: (not course[i]["recovering"], course[i]["score"]))
     worst, at_worst = seen[strongest], course[strongest]
     following = seen[last + 1] if last + 1 < len(seen) else None
     ended_unseen, until = False, None
@@ -165,14 +133,14 @@ def archive(
         {
             **at_worst,
             # What it collected up to the last snapshot with it.
-            **{name: course[last].get(name, []) for name in ("severity", "changes", "events", "error_budgets")},
-            "recovering": until is None and course[last].get("recovering", False),
-            "trend": course[last].get("trend") if until is None else None,
+            **{name: course[last][name] for name in ("severity", "changes", "events", "error_budgets")},
+            "recovering": until is None and course[last]["recovering"],
+            "trend": course[last]["trend"] if until is None else None,
             "opened_at": seen[first].at if known is None else known.opened_at or seen[first].at,
             "strongest_at": worst.at,
             "until": until,
             "ended_unseen": ended_unseen,
-            "replayed": bool(seen[last].verdict.get("replayed")),
+            "replayed": seen[last].verdict["replayed"],
             "actions": [] if known is None else known.actions,
         }
     )
@@ -187,7 +155,7 @@ def archive(
         document.since,
         until,
         sequence,
-        SEVERITIES.index(document.severity),
+        Severity(document.severity).rank,
         document.kind,
         likely_suspects(document.suspects),
         tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),
@@ -207,13 +175,13 @@ def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedI
     return replace(home, document=pack_document(document.model_copy(update={"actions": actions})))
 
 
-def merged_into(incident: str, scored: Sequence[KeptSnapshot]) -> str | None:
+def merged_into(incident: str, scored: Sequence[RecordedSnapshot]) -> str | None:
     """Return the id of the incident that one merged into with the newest snapshot; None: it is over, or was closed.
 
     A merge keeps the oldest, which has the services of both then. An incident that was recovering is over.
     """
     before = next((found for one in reversed(scored) if (found := one.find(incident)) is not None), None)
-    if before is None or before.get("recovering") or scored[-1].has_lost(incident):
+    if before is None or before["recovering"] or scored[-1].has_lost(incident):
         return None
     services = {*_suspects_of(before), *before["affected"]}
     since = datetime.fromisoformat(before["since"])
@@ -227,7 +195,7 @@ def _suspects_of(incident: Mapping[str, Any]) -> list[str]:
     return [one["service"] for one in incident["suspects"]]
 
 
-def _shorten(incident: str, one: KeptSnapshot, *, whole: bool) -> bytes:
+def _shorten(incident: str, one: RecordedSnapshot, *, whole: bool) -> bytes:
     """The verdict with this incident alone; if not ``whole``, only with its course."""
     mine = one.find(incident)
     if mine is not None and not whole:
@@ -247,7 +215,7 @@ class _Part(NamedTuple):
     names: frozenset[str]
 
     @classmethod
-    def of(cls, worst: KeptSnapshot, incident: Mapping[str, Any], seen: Sequence[KeptSnapshot]) -> Self:
+    def of(cls, worst: RecordedSnapshot, incident: Mapping[str, Any], seen: Sequence[RecordedSnapshot]) -> Self:
         """The part around an incident, as it was at its highest score: in ``worst``, one of the ``seen`` snapshots."""
         touched, first = _touched_services(worst, incident), next(iter(_suspects_of(incident)), None)
         earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
@@ -255,10 +223,10 @@ class _Part(NamedTuple):
         return cls(touched, touched | _neighbours([worst.snapshot, with_first], touched, first))
 
 
-Moment = tuple[KeptSnapshot, StoredSnapshot]  # of the whole mesh, and of the part that is stored
+Moment = tuple[RecordedSnapshot, StoredSnapshot]  # of the whole mesh, and of the part that is stored
 
 
-def _cut(incident: str, seen: Iterable[KeptSnapshot], part: _Part, worst: KeptSnapshot) -> list[Moment]:
+def _cut(incident: str, seen: Iterable[RecordedSnapshot], part: _Part, worst: RecordedSnapshot) -> list[Moment]:
     """Return snapshots, each with its share of a part; those that have none are left out."""
     found: list[Moment] = []
     row: dict[str, int] = {}
@@ -274,7 +242,7 @@ def _cut(incident: str, seen: Iterable[KeptSnapshot], part: _Part, worst: KeptSn
     return found
 
 
-def _share(one: KeptSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
+def _share(one: RecordedSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
     """Return the share of a snapshot in which the services of a part have these rows, and its deviations."""
     snapshot = one.snapshot
     calls = _calls_of(snapshot, [row[name] for name in part.touched & row.keys()])
@@ -291,7 +259,6 @@ def _share(one: KeptSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[Mesh
 
 
 def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
-    """Return the calls from or to some services, in the order of the snapshot."""
     chosen = np.zeros(snapshot.num_nodes, bool)
     chosen[services] = True
     source, destination = snapshot.edge_index
@@ -305,7 +272,7 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(worst: KeptSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
+def _touched_services(worst: RecordedSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
     leading = incident["suspects"][:MAX_SUSPECTS]
@@ -340,7 +307,7 @@ def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen:
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 
 
-def _fit(details: Details, moments: Sequence[Moment], worst: KeptSnapshot) -> bytes:
+def _fit(details: Details, moments: Sequence[Moment], worst: RecordedSnapshot) -> bytes:
     """Pack details with as many of the moments as the limits allow."""
     most = MAX_MOMENTS
     while True:
@@ -350,7 +317,7 @@ def _fit(details: Details, moments: Sequence[Moment], worst: KeptSnapshot) -> by
         most //= 2
 
 
-def _thin_out(moments: Sequence[Moment], worst: KeptSnapshot, most: int) -> list[StoredSnapshot]:
+def _thin_out(moments: Sequence[Moment], worst: RecordedSnapshot, most: int) -> list[StoredSnapshot]:
     """The first moment of each of ``most`` equal spans of time, and the one at the highest score."""
     if len(moments) <= most:
         return [stored for _, stored in moments]

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
-from serve_app.stores.base import Retention
+from serve_app.stores.records import Retention
 from serve_app.stores.row_store import SERVICE, Change, Range, Row, under
 
 if TYPE_CHECKING:  # the ingress needs no torch
@@ -47,7 +47,6 @@ class AuditFilter:
     before: str | None = None
 
     def matches(self, record: AuditRecordDocument) -> bool:
-        """Whether a record is to be listed."""
         texts = ((self.user, record.user), (self.mesh, record.mesh), (self.action, record.action))
         is_in_time = (self.since is None or record.at >= self.since) and (self.until is None or record.at < self.until)
         return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)

@@ -93,14 +93,12 @@ class MeshCache:
 
     @property
     def bytes(self) -> int:
-        """Current size."""
         return self._bytes
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, name: str) -> CachedMesh | None:
-        """The entry of a mesh, or None."""
         with self._lock:
             held = self._entries.get(name)
             return None if held is None else held.entry
@@ -134,7 +132,6 @@ class MeshCache:
                 self.put(name, entry)
 
     def drop(self, name: str) -> None:
-        """Remove a mesh if it is in memory."""
         with self._lock:
             held = self._entries.pop(name, None)
             if held is not None:

@@ -20,7 +20,6 @@ class Connections:
         return _read(kept.content) if kept else {}
 
     def add(self, mesh: str, prometheus: str) -> None:
-        """Add a mesh, or change its address."""
         change_document(self._store, NAME, lambda content: (_write({**_read(content), mesh: prometheus}), None))
 
     def remove(self, mesh: str) -> bool:

@@ -3,40 +3,19 @@ histories to files."""
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
 from serve_app.stores import rows
-from serve_app.stores.base import ROLLOUT
 from serve_app.stores.history_files import MINUTE, read_files
+from serve_app.stores.records import ROLLOUT, StoredMesh
 from serve_app.stores.row_store import HEAD, Change, Row, only, under
 from serve_app.stores.state_store import StateStore
 
 CHUNKS_AT_ONCE = 256  # of a history: some MB
 _COPIED = (*rows.LIVE, *rows.ARCHIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedMesh:
-    """A mesh that was copied.
-
-    Attributes:
-        revision: in both stores.
-        sequence: number of counted snapshots.
-        snapshots: how many are kept.
-        incidents: in the archive.
-        history_bytes: of its history.
-    """
-
-    mesh: str
-    revision: int
-    sequence: int
-    snapshots: int
-    incidents: int
-    history_bytes: int
 
 
 def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], *, overwrite: bool) -> list[str]:
@@ -65,8 +44,8 @@ def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], 
 
 def copy_meshes(
     source: StateStore, target: StateStore, meshes: Iterable[str], *, overwrite: bool
-) -> Iterator[CopiedMesh]:
-    """Copy meshes one by one, and compare each copy with what was read.
+) -> Iterator[StoredMesh]:
+    """Copy meshes one by one, compare each copy with what was read, and yield each mesh that both stores then have.
 
     Raises:
         StoreConflict: the target has a mesh that is not to be overwritten, or a mesh changed meanwhile.
@@ -88,15 +67,14 @@ def copy_meshes(
                 f"mesh {mesh!r}: expected a target that nothing else writes to, got one that changed; stop the service "
                 "that writes to it, and copy the mesh again with --overwrite"
             )
-        size = _copy_history(source, target, mesh)
+        _copy_history(source, target, mesh)
         if (now := source.load(mesh)) is None or now.revision != revision:
             raise StoreConflict(
                 f"mesh {mesh!r}: expected revision {revision} in the source after the copy too, got "
                 f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
                 "--overwrite"
             )
-        snapshots, incidents = (sum(key.startswith(kind) for key in found) for kind in (rows.SNAPSHOT, rows.INCIDENT))
-        yield CopiedMesh(mesh, revision, sequence, snapshots, incidents, size)
+        yield now
 
 
 def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> bool:
@@ -138,14 +116,11 @@ def export_history(store: StateStore, mesh: str, folder: Path) -> int:
 
 
 def _read(store: StateStore, mesh: str) -> dict[str, bytes]:
-    """All rows of a mesh, except for its history and what was set aside."""
     found = store.database.read(mesh, *(under(key) if key.endswith("/") else only(key) for key in _COPIED))
     return dict(chain.from_iterable(found))
 
 
-def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:
-    """Copy the history of a mesh, and compare the copy. Returns its bytes."""
-    size = 0
+def _copy_history(source: StateStore, target: StateStore, mesh: str) -> None:
     (sizes,) = source.database.read(mesh, under(rows.SIZE))
     for at in range(0, len(sizes), CHUNKS_AT_ONCE):
         some = sizes[at : at + CHUNKS_AT_ONCE]
@@ -157,5 +132,3 @@ def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:
                 f"mesh {mesh!r}: expected a copy of its history that equals the source, got another one; stop what "
                 "writes to the target, and copy the mesh again with --overwrite"
             )
-        size += sum(len(content) for _, content in chunks)
-    return size

@@ -13,17 +13,16 @@ ten minutes: there are several times as many calls as services.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
 from model.verdict import Status
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ChunkKey, HistoryUpdate
 from serve_app.stores.history_files import (
     MINUTE,
     ROWS,
@@ -42,7 +41,8 @@ from serve_app.stores.history_files import (
     write_file,
 )
 from serve_app.stores.numbered import NumberedRows
-from serve_app.stores.record import Record, match
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import ChunkKey, HistoryUpdate
 from serve_app.stores.rows import microseconds
 
 SEVERITY = [Status.NORMAL, Status.WARMING_UP, Status.PARTIAL, Status.ANOMALOUS]  # the worst last
@@ -71,27 +71,10 @@ class HistoryRows:
     series: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRow:
-    """A snapshot with the part of its verdict that the history keeps: the row of the mesh for this snapshot alone, and
-    packed deviations."""
-
-    snapshot: MeshSnapshot
-    row: MeshRow
-    deviations: bytes
-
-    @classmethod
-    def of(cls, snapshot: MeshSnapshot, record: Record) -> Self:
-        """The row of a snapshot and the record of its verdict."""
-        head, at = record.head, snapshot.observed_at
-        changes = tuple(StoredChange(at, one.kind, one.service, one.reason) for one in snapshot.changes)
-        row = MeshRow(at.timestamp(), 1, head.mesh_score, head.mesh_score, head.threshold, head.status, changes)
-        return cls(snapshot, row, record.deviations)
-
-    @classmethod
-    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
-        """The records of snapshots of the window, with their snapshots, in order."""
-        return [cls.of(*pair) for pair in match(window, records)]
+def mesh_row(one: RecordedSnapshot) -> MeshRow:
+    head, at = one.head, one.at
+    changes = tuple(StoredChange(at, change.kind, change.service, change.reason) for change in one.snapshot.changes)
+    return MeshRow(at.timestamp(), 1, head.mesh_score, head.mesh_score, head.threshold, head.status, changes)
 
 
 def block_seconds(window_size: int, interval_seconds: float) -> int:
@@ -104,7 +87,7 @@ def unix(at: datetime) -> int:
     return microseconds(at) // 1_000_000
 
 
-def summarize(scored: Sequence[ScoredRow]) -> HistoryRows:
+def summarize(scored: Sequence[RecordedSnapshot]) -> HistoryRows:
     """Return the minutes of some snapshots, oldest first."""
     snapshots = [one.snapshot for one in scored]
     rows, deviations = NumberedRows.of(snapshots), [Deviations.unpack(one.deviations, one.snapshot) for one in scored]
@@ -126,7 +109,7 @@ def summarize(scored: Sequence[ScoredRow]) -> HistoryRows:
         join_series(services, MINUTE).table(NODE_METRICS, rows.services, np.arange(len(rows.services))),
         join_series(calls, TEN_MINUTES).table(EDGE_METRICS, rows.services, destination, source),
     ]
-    return HistoryRows(join_rows_by([one.row for one in scored], MINUTE), pa.concat_tables(tables))
+    return HistoryRows(join_rows_by([mesh_row(one) for one in scored], MINUTE), pa.concat_tables(tables))
 
 
 def coarsen(rows: HistoryRows) -> HistoryRows:
@@ -227,7 +210,7 @@ class HistoryWriter:
         self._known = set(sizes)  # what there is, with what is written here
         self._written: dict[ChunkKey, pa.Table] = {}
 
-    def update(self, scored: Sequence[ScoredRow], now: datetime, block: int) -> HistoryUpdate:
+    def update(self, scored: Sequence[RecordedSnapshot], now: datetime, block: int) -> HistoryUpdate:
         """Return the files to write and those to delete.
 
         Args:
@@ -235,7 +218,7 @@ class HistoryWriter:
             now: time of the newest snapshot, which is not among them.
             block: seconds of a block.
         """
-        times: dict[int, list[ScoredRow]] = {}
+        times: dict[int, list[RecordedSnapshot]] = {}
         for one in scored:
             times.setdefault(start_of(unix(one.snapshot.observed_at), MINUTE), []).append(one)
         for start, snapshots in times.items():
@@ -318,7 +301,6 @@ def overlay(pieces: Sequence[HistoryRows]) -> HistoryRows:
 
 
 def _parts_of(services: pa.ChunkedArray, parts: int) -> IntArray:
-    """Return the part of each row, by the names of the services."""
     number, names = encode(services)
     found: IntArray = np.array([part_of(name, parts) for name in names])[number]
     return found

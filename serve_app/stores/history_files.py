@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
-from serve_app.stores.base import ChunkKey
+from serve_app.stores.records import ChunkKey
 
 MINUTE, TEN_MINUTES = 60, 600  # seconds of a row
 ROWS = {MINUTE: 180, TEN_MINUTES: 144}  # of a file: three hours, and a day
@@ -119,7 +119,6 @@ class PastSeries:
 
 
 def mesh_table(rows: Sequence[MeshRow]) -> pa.Table:
-    """Return the table of rows of a mesh."""
     found = [{**asdict(row), "time": round(row.at * 1e6)} for row in rows]
     return pa.Table.from_pylist(found, MESH)
 
@@ -206,7 +205,6 @@ def parts_for(services: int) -> int:
 
 
 def write_file(table: pa.Table) -> bytes:
-    """Return a Parquet file with a table."""
     metrics = [name for name in table.column_names if name in METRICS]
     # As strings: a dictionary would have the services of all parts.
     plain = [(one.name, pa.string() if one.type == _NAME else one.type) for one in table.schema]

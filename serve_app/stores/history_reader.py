@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ChunkKey
 from serve_app.stores.history import highest, start_of
 from serve_app.stores.history_files import (
     METRICS,
@@ -26,6 +25,7 @@ from serve_app.stores.history_files import (
     read_files,
     seconds,
 )
+from serve_app.stores.records import ChunkKey
 from serve_app.stores.repository import MeshRepository
 
 AT_ONCE = 128  # files that are read at once, some MB
@@ -185,7 +185,6 @@ class HistoryReader:
 
 
 def _moment(row: MeshRow, step: int, services: pa.Table, calls: pa.Table) -> StoredMoment:
-    """The moment of a row, with its services and calls."""
     place_of = {name: place for place, name in enumerate(_names(services["service"]))}
     ends = [[place_of.get(name, -1) for name in _names(calls[end])] for end in ("source", "service")]
     index, of_calls = np.array(ends, np.int64), matrix(calls, EDGE_METRICS)
@@ -202,6 +201,5 @@ def _moment(row: MeshRow, step: int, services: pa.Table, calls: pa.Table) -> Sto
 
 
 def _names(column: pa.ChunkedArray) -> list[str]:
-    """The name in each row of a column without nulls."""
     number, names = encode(column)
     return [names[i] for i in number.tolist()]

@@ -5,8 +5,8 @@ from typing import Any
 from serve_app.collect.ownership import Leases
 from serve_app.plugins import STORES
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import Retention
 from serve_app.stores.plugin import StorePlugin
+from serve_app.stores.records import Retention
 from serve_app.stores.state_store import StateStore
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -27,7 +27,6 @@ from serve_app.errors import (
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import (
-    KeptSnapshot,
     archive,
     due,
     merge_actions,
@@ -35,19 +34,17 @@ from serve_app.stores.archive import (
     pack_document,
     unpack_document,
 )
-from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
-from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import read_files
-from serve_app.stores.record import Record, StoredSnapshot, gauges, unpack_window
-from serve_app.stores.rows import time_of
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
+from serve_app.stores.records import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
+from serve_app.stores.rows import ONE_STEP, time_of
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
 Incident = ArchivedIncidentDocument | None
 Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # both after it, and a result
-NO_UPDATE: HistoryUpdate = {}
-ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MAX_STEPS = 30
@@ -284,7 +281,7 @@ class MeshRepository:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, keep)]
-        scored = KeptSnapshot.match(state.window, [*records, record])
+        scored = RecordedSnapshot.match(state.window, [*records, record])
         written: dict[str, ArchivedIncident] = {}
         for name in wanted:
             if (one := archive(name, scored, verdict.sequence, self.store.incident(mesh, name))) is not None:
@@ -300,18 +297,18 @@ class MeshRepository:
         """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""
         window = state.window
         if self._history is None or len(window) < 2:
-            return NO_UPDATE
+            return {}
         block = block_seconds(keep, state.interval_seconds)
         now, begin = unix(window[-1].observed_at), unix(window[-2].observed_at) // block * block
         if now // block * block == begin:
-            return NO_UPDATE
+            return {}
         sizes = self.store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, keep)]
-        scored = ScoredRow.match(window[:-1], records)
+        scored = RecordedSnapshot.match(window[:-1], records)
         if not scored:  # another session has deleted the mesh
-            return NO_UPDATE
+            return {}
         writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
         return writer.update(scored, window[-1].observed_at, block)
 
@@ -321,7 +318,7 @@ class MeshRepository:
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
             window = self.refresh(stored).mesh.state.window
-            scored = KeptSnapshot.match(window, self.load_records(mesh, None, len(window)))
+            scored = RecordedSnapshot.match(window, self.load_records(mesh, None, len(window)))
             archived = archive(incident, scored, stored.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(
@@ -342,7 +339,6 @@ class MeshRepository:
         return [gauges(stored) for stored in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
-        """Delete a mesh from the store."""
         if not self.store.delete(mesh):
             raise unknown_mesh(mesh)
 

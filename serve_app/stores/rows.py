@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 
 from serve_app.errors import CorruptState
-from serve_app.stores.base import ArchivedIncident, ChunkKey, Retention
+from serve_app.stores.records import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
@@ -36,6 +36,7 @@ FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "sn
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
 LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
+ONE_STEP = timedelta(microseconds=1)  # between two times
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)  # of the times in keys, which are never negative
 _read_index_row = msgspec.json.Decoder(ArchivedIncident).decode
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 def microseconds(instant: datetime) -> int:
     """A time as a number: µs since 1970."""
-    return (instant - _EPOCH) // timedelta(microseconds=1)
+    return (instant - _EPOCH) // ONE_STEP
 
 
 def time_of(stored: int) -> datetime:
@@ -54,11 +55,10 @@ def time_of(stored: int) -> datetime:
 
 def time_key(instant: datetime) -> str:
     """A time as a part of a key."""
-    return f"{(instant - _BEGINNING) // timedelta(microseconds=1):018}"
+    return f"{(instant - _BEGINNING) // ONE_STEP:018}"
 
 
 def sequence_key(kind: str, sequence: int) -> str:
-    """The key of a step or a snapshot."""
     return f"{kind}{sequence:012}"
 
 
@@ -79,7 +79,6 @@ class VerdictKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The key."""
         return f"{VERDICT}{time_key(self.observed_at)}/{self.sequence:012}/{self.digest}"
 
     @classmethod
@@ -125,7 +124,6 @@ def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
 
 
 def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
-    """The rows of an incident."""
     size = len(one.document) + len(one.details)
     index = msgspec.json.encode(replace(one, document=b"", details=b"", size=size))
     rows = [
@@ -137,7 +135,6 @@ def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
 
 
 def dropped_keys(incident: str) -> list[str]:
-    """The keys of the rows of an incident."""
     return [kind + incident for kind in ARCHIVE]
 
 

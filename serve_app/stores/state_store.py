@@ -16,13 +16,13 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Lock
 
 from serve_app.errors import CorruptState, StoreConflict, TooManyMeshes
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores import rows
-from serve_app.stores.base import (
+from serve_app.stores.records import (
     ArchivedIncident,
     ChunkKey,
     HistoryUpdate,
@@ -38,7 +38,6 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
-_ONE_STEP = timedelta(microseconds=1)  # between two times
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
 
 
@@ -71,7 +70,6 @@ class StateStore:
 
     @property
     def name(self) -> str:
-        """Path or URL, for messages."""
         return self.database.name
 
     def close(self) -> None:
@@ -198,7 +196,7 @@ class StateStore:
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
         is stored."""
-        begin = "" if since is None else rows.time_key(since + _ONE_STEP)
+        begin = "" if since is None else rows.time_key(since + rows.ONE_STEP)
         (found,) = self._read(mesh, under(rows.VERDICT, since=begin, limit=limit))
         with self._setting_aside_damage(mesh):
             return [verdict for _, verdict in _read_verdicts(mesh, found)]
@@ -363,7 +361,6 @@ class StateStore:
             rows.check_window(mesh, "snapshots", sequence, numbers)
 
     def _read_all(self, mesh: str, keys: list[str]) -> Iterator[Row]:
-        """The rows of these keys that are stored."""
         return (row for found in self._read(mesh, *map(only, keys)) for row in found) if keys else iter(())
 
     def _read(self, mesh: str, *ranges: Range) -> list[list[Row]]:
@@ -371,7 +368,6 @@ class StateStore:
         return self.database.read(mesh, *ranges)
 
     def _position(self, mesh: str) -> tuple[int, int]:
-        """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
         (head,) = self._read(mesh, only(HEAD))
         return _read_head(head)
 

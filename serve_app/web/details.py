@@ -16,8 +16,8 @@ from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.errors import InvalidParameter
 from serve_app.stores.archive import unpack_json
-from serve_app.stores.base import ArchivedIncident
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.records import ArchivedIncident
 from serve_app.web.expectation import metric_histories
 from serve_app.web.history import (
     ListedIncident,

@@ -13,7 +13,7 @@ from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshS
 from model.state.mesh_state import MeshState
 from serve_app.api.views import Deviations
 from serve_app.stores.numbered import NumberedRows
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.web.period import Subject
 
 

@@ -13,10 +13,9 @@ from serve_app.api.schemas.incidents import (
     SeenBeforeDocument,
 )
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
-from serve_app.api.views import Deviations
 from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
-from serve_app.stores.base import ArchivedIncident, IncidentFilter
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.records import ArchivedIncident, IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
 from serve_app.web.scored_snapshot import ScoredSnapshot
@@ -81,13 +80,8 @@ class IncidentViews:
         """
         details = Details.unpack(self._meshes.load_incident(mesh, incident).details)
         return [
-            ScoredSnapshot(
-                scored.snapshot,
-                Deviations.unpack(scored.deviations, scored.snapshot),
-                VerdictDocument.model_validate(scored.verdict),
-                of_mesh=(details.services, details.calls),
-            )
-            for scored in details.read()
+            replace(ScoredSnapshot.of(one.snapshot, one), of_mesh=(details.services, details.calls))
+            for one in details.read()
         ]
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:

@@ -14,10 +14,11 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.errors import InvalidParameter, UnknownInstant
 from serve_app.stores.archive import unpack_document
-from serve_app.stores.base import IncidentFilter
-from serve_app.stores.history import ScoredRow
+from serve_app.stores.history import mesh_row
 from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
 from serve_app.stores.history_reader import HistoryReader
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison
 from serve_app.web.history import instant, metric_table, row_of, score_of
@@ -77,7 +78,7 @@ class PastQueries:
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
         tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
-        rows = [*reader.mesh_rows(spans), *(one.row for one in tail)]
+        rows = [*reader.mesh_rows(spans), *map(mesh_row, tail)]
         series, expected = None, None
         if past is not None:
             steps, series = past
@@ -223,17 +224,17 @@ class PastQueries:
             reconstruction=None,
         )
 
-    def _score_rows(self, mesh: str, window: Sequence[MeshSnapshot], since: datetime) -> list[ScoredRow]:
+    def _score_rows(self, mesh: str, window: Sequence[MeshSnapshot], since: datetime) -> list[RecordedSnapshot]:
         """The kept snapshots from a time on, with their verdicts."""
         records = self._meshes.load_records(mesh, since - ONE_STEP, len(window))
-        return ScoredRow.match((one for one in window if one.observed_at >= since), records)
+        return RecordedSnapshot.match((one for one in window if one.observed_at >= since), records)
 
 
 def _time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:
+def _tail_series(tail: Sequence[RecordedSnapshot], subject: Subject) -> list[PastSeries]:
     values = metric_table([one.snapshot for one in tail], subject)
     if values is None:
         return []
@@ -255,7 +256,7 @@ def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: R
 
 
 def _most_unusual(
-    stored: Mapping[str, tuple[float, int]], tail: Sequence[ScoredRow]
+    stored: Mapping[str, tuple[float, int]], tail: Sequence[RecordedSnapshot]
 ) -> list[tuple[str, float, datetime]]:
     """The services with the highest scores of a period: name, score, and time of its row."""
     found = {name: (score, _time(at)) for name, (score, at) in stored.items()}

@@ -20,7 +20,7 @@ from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.views import graph_document, incident_services
 from serve_app.errors import InvalidParameter
-from serve_app.stores.base import IncidentFilter, StoredMesh
+from serve_app.stores.records import IncidentFilter, StoredMesh
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span

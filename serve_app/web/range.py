@@ -9,9 +9,9 @@ import numpy as np
 
 from model.snapshot import FloatArray, IntArray
 from serve_app.stores.archive import SEVERITIES
-from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history import highest, join_rows, means
 from serve_app.stores.history_files import MeshRow, PastSeries, Times
+from serve_app.stores.records import ArchivedIncident
 from serve_app.web.history import five_digits, instant
 from serve_app.web.period import RangeSteps
 

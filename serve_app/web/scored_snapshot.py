@@ -7,7 +7,7 @@ from typing import Self
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.stores.record import Record, match
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class ScoredSnapshot:
     of_mesh: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, snapshot: MeshSnapshot, record: Record) -> Self:
+    def of(cls, snapshot: MeshSnapshot, record: Record | RecordedSnapshot) -> Self:
         """A snapshot with the record of its verdict."""
         verdict = VerdictDocument.model_validate_json(record.document)
         return cls(snapshot, Deviations.unpack(record.deviations, snapshot), verdict)
@@ -35,7 +35,7 @@ class ScoredSnapshot:
 
 def match_records(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[ScoredSnapshot]:
     """Return the snapshots of a window that have a record, with their verdicts, in the order of the records."""
-    return [ScoredSnapshot.of(*pair) for pair in match(window, records)]
+    return [ScoredSnapshot.of(one.snapshot, one) for one in RecordedSnapshot.match(window, records)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

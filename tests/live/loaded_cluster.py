@@ -26,7 +26,7 @@ from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import LocalRunner, Mesh, PreparedSnapshot, options, run_now, run_stages
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_store
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from tests.live.programs import Program
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.live.redis import RedisProgram

@@ -186,9 +186,9 @@ def test_panels_of_errors_show_errors(prometheus: str) -> None:
         query = Drawn("", "", expr, "")
         return {series["metric"][label] for series in query_series(prometheus, query) if float(series["value"][1]) > 0}
 
-    assert "alertmanager" in labels("tagae_notices_failed_total", "receiver")
-    assert labels("tagae_notices_dropped_total", "receiver") == {"webhook"}
-    assert labels("tagae_notices_waiting", "receiver") == {"alertmanager"}
+    assert "alertmanager" in labels("tagae_notifications_failed_total", "receiver")
+    assert labels("tagae_notifications_dropped_total", "receiver") == {"webhook"}
+    assert labels("tagae_notifications_waiting", "receiver") == {"alertmanager"}
     assert "unknown-mesh" in labels("tagae_refusals_total", "code")
     assert labels("tagae_collector_query_failures_total", "why") == {"overloaded"}
 
@@ -229,7 +229,7 @@ def test_waiting_alerts_have_no_gap(prometheus: str) -> None:
     """Ray forgets gauges. Then an alert that needs five minutes of data would never fire."""
     waiting, scraped = (
         float(query_series(prometheus, Drawn("", "", f"min(count_over_time({series}[30s]))", ""))[0]["value"][1])
-        for series in ("tagae_notices_waiting", 'up{job="tagae-ray"}')
+        for series in ("tagae_notifications_waiting", 'up{job="tagae-ray"}')
     )
     assert waiting >= scraped - 1
 

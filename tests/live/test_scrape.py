@@ -32,8 +32,8 @@ ray_tagae_predictions_total{{{FIRST},deployment="MeshSession",model_version="8c"
 ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="0.005",replica="s1",stage="lay"}} 92.0
 ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="+Inf",replica="s1",stage="lay"}} 109.0
 ray_tagae_stage_seconds_bucket{{{SECOND},deployment="MeshSession",le="+Inf",replica="s2",stage="lay"}} 1.0
-# TYPE ray_tagae_notices_waiting gauge
-ray_tagae_notices_waiting{{{FIRST},deployment="Notifier",receiver="webhook",replica="n1"}} 2.0
+# TYPE ray_tagae_notifications_waiting gauge
+ray_tagae_notifications_waiting{{{FIRST},deployment="Notifier",receiver="webhook",replica="n1"}} 2.0
 # TYPE ray_serve_num_router_requests_total counter
 ray_serve_num_router_requests_total{{{FIRST},deployment="MeshSession",replica="s1"}} 109.0
 """
@@ -112,7 +112,7 @@ def test_metrics_of_both_jobs_are_counted_once(url: str) -> None:
 
 
 def test_alerts_use_rays_series(url: str) -> None:
-    waiting = "ray_tagae_notices_waiting > 0 or tagae_notices_waiting > 0"
+    waiting = "ray_tagae_notifications_waiting > 0 or tagae_notifications_waiting > 0"
     assert waiting in (DEPLOY / "prometheus" / "tagae.rules.yaml").read_text()
     assert values(url, waiting) == {"tagae-ray": 2.0}
     rules = httpx.get(f"{url}/api/v1/rules", trust_env=False).json()["data"]["groups"][0]["rules"]

@@ -7,7 +7,7 @@ import pytest
 
 from model import errors as model_errors
 from serve_app import errors
-from serve_app.api.problems import problem
+from serve_app.api.schemas.problem import problem
 from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, Overloaded, ServeError, answer
 
 

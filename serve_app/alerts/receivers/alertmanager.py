@@ -16,7 +16,7 @@ import msgspec
 
 from serve_app.alerts.alert import Alert, AlertState, LabelSet
 from serve_app.alerts.saved_state import SavedState
-from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.metrics import NOTIFICATIONS_DROPPED, NOTIFICATIONS_SENT, Instruments
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender, Reply
 
@@ -129,7 +129,7 @@ class AlertmanagerReceiver:
         elif reply.failed:
             return reply
         else:
-            self._instruments.count(NOTICES_SENT, len(batch), receiver=KIND)
+            self._instruments.count(NOTIFICATIONS_SENT, len(batch), receiver=KIND)
         self._acknowledgements |= {alert.label_set: _Acknowledgement(alert.ends_at is not None, now) for alert in batch}
         return Reply(status=200)
 
@@ -161,7 +161,7 @@ class AlertmanagerReceiver:
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
         self.dropped += 1
-        self._instruments.count(NOTICES_DROPPED, receiver=KIND, reason=reason)
+        self._instruments.count(NOTIFICATIONS_DROPPED, receiver=KIND, reason=reason)
         log.error("%s: alert %s is skipped until it changes: %s", self.name, dict(alert.label_set), detail)
 
     def _forget_others(self, alerts: Iterable[Alert]) -> None:

@@ -51,7 +51,6 @@ def _needs_news(event: Mapping[str, Any]) -> bool:
 
 
 def _causes(incident: Mapping[str, Any]) -> str:
-    """A line for each of the first suspects, with their reasons."""
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
         why = "; ".join(reason["text"] for reason in suspect["reasons"][:MAX_REASONS])
@@ -69,7 +68,6 @@ def _impact(incident: Mapping[str, Any]) -> str:
 
 
 def _team(incident: Mapping[str, Any]) -> str:
-    """The team that the incident belongs to, and how to reach it."""
     known = [text for name in ("team", "contact") if (text := incident[name])]
     others = ", ".join(team for team in incident["teams"] if team != incident["team"])
     return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))

@@ -90,7 +90,6 @@ class SlackApp:
         await self._sender.close()
 
     async def _post(self, event: IncidentEvent) -> tuple[Reply, str]:
-        """Post the message of an incident; also return its time, which is its name."""
         body = {"channel": self._settings.channel, **slack_message(event.document), "metadata": _metadata(event)}
         reply, answer = await self._call("chat.postMessage", body)
         return reply, str(answer.get("ts", ""))

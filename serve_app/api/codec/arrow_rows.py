@@ -131,7 +131,6 @@ def _items(column: pa.ChunkedArray | None) -> pa.Array | None:
 
 
 def _fields_within(fields: Iterable[pa.Field]) -> int:
-    """Number of fields, at any depth."""
     count, waiting = 0, [*fields]
     while waiting:
         kind = waiting.pop().type

@@ -107,7 +107,8 @@ class KeptFeedbackDocument(KeptDocument):
         said = "Confirmed" if self.was_incident else "Marked as a false alarm"
         about = f": {self.culprit}" if self.was_incident and self.culprit else ""
         old = " The incident is old, so this changes no alerts." if self.effect is FeedbackEffect.RECORDED else ""
-        return f"{said}{_by(self.given_by)}{about}.{old}{_note(self.note)}"
+        by, note = f" by {self.given_by}" if self.given_by else "", f" Note: {self.note}" if self.note else ""
+        return f"{said}{by}{about}.{old}{note}"
 
 
 class FeedbackListDocument(Document):
@@ -189,14 +190,6 @@ class KeptActionDocument(KeptDocument):
     def words(self) -> str:
         """``alice is on it``, ``What helped, by alice: restarted shop/cart``."""
         return f"{self.head}: {self.text}" if self.text else self.head
-
-
-def _by(name: str) -> str:
-    return f" by {name}" if name else ""
-
-
-def _note(note: str) -> str:
-    return f" Note: {note}" if note else ""
 
 
 class MuteDocument(Document):

@@ -1,10 +1,11 @@
-"""The document of an error, RFC 9457."""
+"""The document of an error, RFC 9457, and how an error becomes one."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from serve_app.api.schemas.base import Document
+from serve_app.errors import UNEXPECTED, answer
 
 
 class FieldError(Document):
@@ -26,4 +27,26 @@ class Problem(Document):
     retry_after_seconds: float | None = Field(None, ge=0)
     stored: Literal["no", "unknown"] | None = Field(
         None, description="for a 504: `no`: nothing was changed; `unknown`: send the request again, which is safe"
+    )
+
+
+def problem(error: BaseException) -> Problem:
+    """The body of an error.
+
+    An error that came through Ray (a ``RayTaskError`` that is also an instance of its cause's class) gives the same
+    body as its cause. The text of an unexpected error appears only in the log, since it may hold secrets.
+    """
+    row, details = answer(error), getattr(error, "details", {})
+    detail = getattr(error, "message", str(error))
+    if row is UNEXPECTED:
+        detail, details = "see the log of the service", {}
+    return Problem(
+        type=f"urn:tagae:problem:{row.code}",
+        title=row.title,
+        status=row.status,
+        detail=detail,
+        pointer=details.get("pointer"),
+        errors=[FieldError(**one) for one in details.get("errors", ())],
+        retry_after_seconds=details.get("retry_after_seconds"),
+        stored=details.get("stored"),
     )

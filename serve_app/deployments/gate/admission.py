@@ -3,8 +3,6 @@
 The limit adapts to measured durations (additive increase, multiplicative decrease, as in TCP; Netflix's
 concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
 take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
-
-While pushes are refused although times are good, it is widened (:mod:`serve_app.deployments.gate.widening`).
 """
 
 import math
@@ -12,8 +10,6 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-from serve_app.deployments.gate.widening import Widening
 
 TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
 MIN = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
@@ -42,13 +38,12 @@ class Ticket:
 
     Attributes:
         mesh: name; empty if it is about no mesh.
-        began, arrived: when it was admitted, and when it came, s of a monotonic clock.
+        began: when it was admitted, s of a monotonic clock.
     """
 
     kind: RequestKind
     mesh: str
     began: float
-    arrived: float
 
 
 @dataclass(slots=True)
@@ -60,7 +55,6 @@ class Admission:
     """
 
     deadline_seconds: float
-    widening: Widening = field(init=False)
     limit: float = FIRST
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
@@ -70,9 +64,6 @@ class Admission:
     _refused: float = 0.0  # lately, decaying
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
-
-    def __post_init__(self) -> None:
-        self.widening = Widening(self.deadline_seconds)
 
     def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
         """Whether a request would be admitted now.
@@ -84,34 +75,27 @@ class Admission:
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
-        is_free = self._kinds.total() < self.usable * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
+        is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
         is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
         return is_free and is_fair
 
-    @property
-    def usable(self) -> float:
-        """Requests that may be under way now: the limit with its factor."""
-        return self.widening.factor * self.limit
-
     def refuse(self, kind: RequestKind, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
-        if kind is RequestKind.PUSH:
-            self.widening.count_push(now, None)
         self._decay(now)
         self._refused += 1
         self._turned_away.pop(mesh, None)
         self._turned_away[mesh] = now
         _forget(self._turned_away, now)
 
-    def admit(self, kind: RequestKind, mesh: str, now: float, arrived: float | None = None) -> Ticket | None:
-        """A ticket, or None if there is no room; see :meth:`has_room`. ``arrived``: when it came, if it has waited."""
+    def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
+        """A ticket, or None if there is no room; see :meth:`has_room`."""
         if not self.has_room(kind, mesh, now):
             return None
         self._turned_away.pop(mesh, None)
         self._kinds[kind] += 1
         if kind is not RequestKind.READ:
             self._meshes[mesh] += 1
-        return Ticket(kind, mesh, now, now if arrived is None else arrived)
+        return Ticket(kind, mesh, now)
 
     def finish(self, ticket: Ticket, now: float) -> None:
         """Give the room back, and adapt the limit to how long a push took."""
@@ -125,7 +109,6 @@ class Admission:
         self._finished += 1
         if ticket.kind is not RequestKind.PUSH:
             return
-        self.widening.count_push(now, now - ticket.arrived)
         if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
             if was_full:
                 self.limit = min(MAX, self.limit + 1 / self.limit)
@@ -150,7 +133,7 @@ class Admission:
         self._asked.pop(mesh, None)
         self._asked[mesh] = now
         _forget(self._asked, now)
-        return max(2.0, self.usable / len(self._asked))
+        return max(2.0, self.limit / len(self._asked))
 
     def _decay(self, now: float) -> None:
         if self._decayed == -math.inf:

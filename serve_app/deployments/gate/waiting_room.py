@@ -18,8 +18,7 @@ class WaitingRoom:
     def __init__(self, admission: Admission, clock: Callable[[], float] = time.monotonic) -> None:
         self._admission, self._clock = admission, clock
         self._patience_seconds = TARGET_SHARE * admission.deadline_seconds
-        # Tickets to come in order of arrival, with the mesh of the snapshot and when it came.
-        self._waiting: dict[asyncio.Future[Ticket], tuple[str, float]] = {}
+        self._waiting: dict[asyncio.Future[Ticket], str] = {}  # tickets to come in order of arrival, with the mesh
 
     def is_open(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted, or could wait. False: it counts as refused."""
@@ -44,7 +43,7 @@ class WaitingRoom:
 
     async def _wait(self, mesh: str) -> Ticket | None:
         turn: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
-        self._waiting[turn] = mesh, self._clock()
+        self._waiting[turn] = mesh
         self._call_next()  # there may be room, which others of its mesh could not use
         try:
             await asyncio.wait([turn], timeout=self._patience_seconds)
@@ -58,12 +57,12 @@ class WaitingRoom:
 
     def _call_next(self) -> None:
         """Admit those that wait, in their order, while there is room. One whose mesh has its share is passed over."""
-        for turn, (mesh, arrived) in list(self._waiting.items()):
-            ticket = self._admission.admit(RequestKind.PUSH, mesh, self._clock(), arrived)
+        for turn, mesh in list(self._waiting.items()):
+            ticket = self._admission.admit(RequestKind.PUSH, mesh, self._clock())
             if ticket is not None:
                 del self._waiting[turn]
                 turn.set_result(ticket)
 
     def _has_place(self) -> bool:
         """Whether one more can wait: as many as may be under way; at least one."""
-        return len(self._waiting) < max(1, int(self._admission.usable))
+        return len(self._waiting) < max(1, int(self._admission.limit))

@@ -62,6 +62,5 @@ def principal_of(request: Request) -> Principal:
 
 
 def access_rules() -> Access:
-    """The rules of this replica."""
     found: Access = replica.ingress().access
     return found

@@ -155,13 +155,13 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) 
     return await asyncio.to_thread(decode, body, media_type)
 
 
+def _counts(limits: LimitSettings) -> Limits:
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+
+
 def _require_json(media_type: str) -> None:
     if media_type != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
-
-
-def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
 def _encoding(request: Request) -> str:

@@ -10,8 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from model.errors import ModelError
-from serve_app.api.problems import problem
-from serve_app.api.schemas.problem import Problem
+from serve_app.api.schemas.problem import Problem, problem
 from serve_app.errors import ANSWERS, InvalidParameter, ServeError, answer
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 

@@ -22,21 +22,6 @@ class SnapshotAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredMesh:
-    """How the newest snapshot of a mesh was scored.
-
-    Attributes:
-        place: in the session that holds the mesh, or on replicas.
-        parts: number of parts scored, by replica.
-        missing_parts: number of parts without a score.
-    """
-
-    place: RunnerPlace
-    parts: dict[str, int]
-    missing_parts: int
-
-
-@dataclass(frozen=True, slots=True)
 class Resume:
     """Where the collector of a mesh continues.
 

@@ -26,10 +26,11 @@ from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
 from serve_app.alerts.receiver_trials import ReceiverDesk
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.views import ScoringDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession, SessionRunner
-from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
 from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
@@ -130,7 +131,7 @@ class MeshSession:
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
-        self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
+        self._scored: dict[str, ScoringDocument] = {}  # by mesh, of those that this session advanced
         pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
         incidents = IncidentViews(self._meshes)
         self.doors = Doors(
@@ -223,7 +224,9 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced)
-        self._scored[mesh] = ScoredMesh(runner.place, runner.parts_by_replica, runner.missing_parts)
+        self._scored[mesh] = ScoringDocument(
+            place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
+        )
         return runner.answer(stored.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
@@ -322,7 +325,6 @@ class MeshSession:
             self._start(self._shadow.add_failure(mesh, model))
 
     def _follow_up(self, mesh: str, advanced: StageResults) -> None:
-        """Start what follows a new verdict."""
         self._signal.notify(mesh)
         # If that fails, the next push does it, or fails with the same error.
         self._start(self._steps.tidy(mesh, self._options), f"mesh {mesh}: its state could not be stored in full")

@@ -14,13 +14,14 @@ from serve_app.api.drift import drift_document
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.views import ScoringDocument
 from serve_app.api.views import Deviations, plan_document
-from serve_app.deployments.scoring.messages import Resume, ScoredMesh
+from serve_app.deployments.scoring.messages import Resume
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed, plan_of
-from serve_app.stores.record import Record, StoredSnapshot
+from serve_app.stores.recorded_snapshot import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.incidents import IncidentViews
@@ -61,7 +62,7 @@ class Reader:
         models: ServedModels,
         options: Options,
         signal: VerdictSignal,
-        scored: Mapping[str, ScoredMesh],
+        scored: Mapping[str, ScoringDocument],
     ) -> None:
         self._meshes, self._models, self._options, self._signal = meshes, models, options, signal
         self._scored = scored
@@ -76,7 +77,7 @@ class Reader:
             return Resume(None, not self._meshes.store.was_set_aside(mesh))
         return Resume(newest.observed_at.timestamp(), bool(newest.replayed))
 
-    def scoring(self, mesh: str) -> ScoredMesh | None:
+    def scoring(self, mesh: str) -> ScoringDocument | None:
         """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
         return self._scored.get(mesh)
 

@@ -65,12 +65,10 @@ class Script:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """The script with this name."""
         text = (Path(__file__).with_name("lua") / f"{name}.lua").read_text("utf-8")
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
     def run(self, client: Client, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run it and return its answer."""
         try:
             return client.evalsha(self.digest, len(keys), *keys, *arguments)
         except NoScriptError:  # the first call since the server started
@@ -147,7 +145,6 @@ class RedisServer:
 
     @staticmethod
     def primaries(client: Client) -> list[redis.Redis]:
-        """Clients of all servers that hold data: one, except for a Cluster."""
         if isinstance(client, RedisCluster):
             return [client.get_redis_connection(node) for node in client.get_primaries()]
         return [client]

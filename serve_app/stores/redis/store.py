@@ -114,7 +114,6 @@ class RedisRows:
         return is_done
 
     def _enter(self, mesh: str) -> None:
-        """Enter a mesh in the list of meshes."""
         self._apply_known(Change(puts=[(_MESH + mesh, uuid.uuid4().hex.encode())]))
 
     def _entry(self, mesh: str) -> bytes | None:

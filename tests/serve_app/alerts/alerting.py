@@ -43,9 +43,9 @@ from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import StoreSettings
 from serve_app.settings.receivers import WebhookSettings
-from serve_app.stores.base import NewSnapshot
 from serve_app.stores.opening import open_store
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.records import NewSnapshot
 from serve_app.stores.state_store import StateStore
 from tests.builders import verdict as build_verdict
 from tests.timing import PATIENCE_SECONDS

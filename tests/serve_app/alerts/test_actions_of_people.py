@@ -20,8 +20,8 @@ from serve_app.api.schemas.actions import ActionKind, KeptActionDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.settings import StoreSettings
 from serve_app.stores.archive import pack_document
-from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.opening import open_store
+from serve_app.stores.records import ArchivedIncident
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     MINUTE,
@@ -109,7 +109,7 @@ async def test_each_receiver_gets_each_action_once_in_its_own_words(
             for _ in range(2):  # a look at the archive finds all actions every time
                 notifier.accept_actions("shop", {"a": ACTIONS}, NOW + MINUTE)
             await eventually(
-                lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=other_side.kind) == 5
+                lambda: metric_value(instruments, "tagae_notifications_sent_total", receiver=other_side.kind) == 5
             )
         assert there.refusals == []
         check(there)

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import pytest
 import redis
 
-from serve_app.alerts import owner, saved_state
+from serve_app.alerts import leader, saved_state
 from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import AlertDelivery
-from serve_app.alerts.owner import Owner
+from serve_app.alerts.leader import Leader
 from serve_app.alerts.storage import NAME, AlertStorage
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
@@ -174,7 +174,7 @@ async def test_a_redis_that_is_away_delays_no_notification(
                 accept(sending, "shop", verdict(incident("a")), NOW)
                 await hook.until(lambda requests: len(requests) == 1)
         monkeypatch.undo()
-    assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+    assert metric_value(instruments, "tagae_notifications_failed_total", receiver="state", reason="unwritable") >= 1
 
 
 async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
@@ -183,15 +183,15 @@ async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
     """As during an upgrade with a second cluster, which is taken back."""
     monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
     monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(owner, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(leader, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
         more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": resend_after()}
-        old = Owner(store, partial(delivery, store, **more))
+        old = Leader(store, partial(delivery, store, **more))
         waiting = asyncio.create_task(old.run())
         store_verdict(store, "shop", verdict(incident("a")), 1)
         await hook.until(lambda requests: len(distinct(requests)) == 1)
-        new = Owner(other, partial(delivery, other, **more))
+        new = Leader(other, partial(delivery, other, **more))
         sending = asyncio.create_task(new.run())
         store_verdict(store, "shop", verdict(incident("a"), incident("b", "pay/bank")), 2)
         await hook.until(lambda requests: len(distinct(requests)) == 2)
@@ -210,9 +210,9 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
 ) -> None:
     """As when a damaged file of the store was replaced."""
     monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
-        one = Owner(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
+        one = Leader(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
         running = asyncio.create_task(one.run())
         store_verdict(store, "shop", verdict(incident("a")), 1)
         await hook.until(lambda requests: len(distinct(requests)) == 1)

@@ -37,7 +37,11 @@ from tests.serve_app.alerts.alerting import (
     verdict,
 )
 
-SENT, FAILED, DROPPED = "tagae_notices_sent_total", "tagae_notices_failed_total", "tagae_notices_dropped_total"
+SENT, FAILED, DROPPED = (
+    "tagae_notifications_sent_total",
+    "tagae_notifications_failed_total",
+    "tagae_notifications_dropped_total",
+)
 
 
 def _severities(request: Request) -> list[tuple[str, bool]]:
@@ -197,7 +201,7 @@ async def test_an_alert_that_fails_with_500_is_skipped_if_others_are_taken(tmp_p
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
         await until_counted(1, instruments, DROPPED, receiver="alertmanager", reason="set_aside")
         await eventually(lambda: notifier.count_waiting()["alertmanager"] == 0)
-    assert metric_value(instruments, "tagae_notices_sent_total", receiver="alertmanager") == 2
+    assert metric_value(instruments, "tagae_notifications_sent_total", receiver="alertmanager") == 2
     assert len(server.requests) == 5, "all together, then each by itself, and the bad one again"
 
 
@@ -211,7 +215,7 @@ async def test_an_alertmanager_that_fails_loses_no_alert(tmp_path: Path) -> None
     async with sending("alertmanagers", behaviour, tmp_path) as (_, notifier, instruments):
         named = [incident(f"i{i}", f"shop/s{i}") for i in range(12)]
         accept(notifier, "shop", verdict(*named), NOW)
-        await until_counted(12, instruments, "tagae_notices_sent_total", receiver="alertmanager")
+        await until_counted(12, instruments, "tagae_notifications_sent_total", receiver="alertmanager")
     assert metric_value(instruments, DROPPED) == 0
 
 

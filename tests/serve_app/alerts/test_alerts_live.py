@@ -168,8 +168,8 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         await manager.webhook.until(lambda requests: len(requests) == 1)
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
             accept(notifier, "shop", _now(_of_now(suspect)), utc_now())
-            sent = metric_value(counts, "tagae_notices_sent_total")
-            await until_counted(sent + 4, counts, "tagae_notices_sent_total")
+            sent = metric_value(counts, "tagae_notifications_sent_total")
+            await until_counted(sent + 4, counts, "tagae_notifications_sent_total")
         (alert,) = await manager.alerts()
         assert alert["labels"]["service"] == "cart"
         assert alert["annotations"]["summary"].startswith("Cause uncertain, perhaps shop/cart: shop/cart is slow")
@@ -205,7 +205,9 @@ async def test_a_replica_that_was_down_is_notified(tmp_path: Path) -> None:
         async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
             accept(notifier, "shop", _now(_of_now()), utc_now())
             await one.webhook.until(lambda requests: len(requests) == 1)
-            await eventually(lambda: metric_value(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
+            await eventually(
+                lambda: metric_value(counts, "tagae_notifications_failed_total", reason="unreachable") >= 2
+            )
             accept(notifier, "shop", _now(_of_now(severity="major")), utc_now())
             await two.start()
             (alert,) = await two.until(lambda alerts: len(alerts) == 1)
@@ -220,7 +222,7 @@ async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
             await manager.webhook.until(lambda requests: len(requests) == 1)
         async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts):
             accept(notifier, "shop", _now(_of_now("pay/bank")), utc_now())
-            await eventually(lambda: metric_value(counts, "tagae_notices_sent_total") >= 3)
+            await eventually(lambda: metric_value(counts, "tagae_notifications_sent_total") >= 3)
             accept(notifier, "shop", _now(), utc_now())
             await manager.webhook.until(lambda requests: len(requests) == 2)
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]

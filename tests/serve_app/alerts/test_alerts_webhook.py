@@ -30,7 +30,7 @@ from tests.serve_app.alerts.alerting import (
     verdict,
 )
 
-DROPPED, FAILED = "tagae_notices_dropped_total", "tagae_notices_failed_total"
+DROPPED, FAILED = "tagae_notifications_dropped_total", "tagae_notifications_failed_total"
 
 
 def _events(requests: list[Request]) -> list[tuple[str, str]]:
@@ -143,7 +143,7 @@ async def test_an_event_that_is_never_taken_holds_up_no_other_incident(
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
         await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
         await eventually(lambda: notifier.count_waiting()["webhook"] == 0)
-    assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 2
+    assert metric_value(instruments, "tagae_notifications_sent_total", receiver="webhook") == 2
     taken = [name for name, _ in _events(server.requests)]
     assert (taken.count("a"), taken.count("b"), taken.count("c")) == (MAX_FAILURES + 1, 1, 1)
 
@@ -160,7 +160,7 @@ async def test_a_receiver_that_fails_now_and_then_loses_no_event(tmp_path: Path)
 
     async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-        await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+        await until_counted(3, instruments, "tagae_notifications_sent_total", receiver="webhook")
     assert metric_value(instruments, DROPPED) == 0
 
 
@@ -173,7 +173,7 @@ async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:
 
     async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-        await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+        await until_counted(3, instruments, "tagae_notifications_sent_total", receiver="webhook")
     assert metric_value(instruments, DROPPED) == 0
 
 
@@ -185,7 +185,7 @@ async def test_the_newest_event_replaces_one_that_is_never_taken(tmp_path: Path)
         accept(notifier, "shop", verdict(incident("a")), NOW)
         accept(notifier, "shop", verdict(), NOW)
         await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
-    assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 1
+    assert metric_value(instruments, "tagae_notifications_sent_total", receiver="webhook") == 1
     assert [event for _, event in _events(server.requests)] == ["opened"] * MAX_FAILURES_ALONE + ["resolved"]
 
 

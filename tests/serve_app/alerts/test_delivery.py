@@ -152,7 +152,10 @@ async def test_a_store_that_refuses_prevents_no_notification(
             monkeypatch.setattr(store.database, "write", refuse)
             accept(notifier, "shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
-            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+            assert (
+                metric_value(instruments, "tagae_notifications_failed_total", receiver="state", reason="unwritable")
+                >= 1
+            )
             monkeypatch.undo()  # as soon as there is room again
             await eventually(lambda: bool(stored_state(store).meshes))
     assert "still sent" in caplog.text
@@ -182,7 +185,7 @@ async def test_a_store_that_hangs_delays_no_notification(tmp_path: Path, monkeyp
                 database.holds = True
                 accept(notifier, "shop", verdict(incident("a")), NOW)
                 await hook.until(lambda requests: len(requests) == 1)
-                assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+                assert metric_value(instruments, "tagae_notifications_failed_total", receiver="state") >= 1
                 database.holds = False
                 database.may_continue.set()
                 await eventually(lambda: bool(stored_state(store).meshes))
@@ -227,7 +230,7 @@ async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) ->
         async with start_notifier(to, tmp_path) as (notifier, instruments):
             accept(notifier, "shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):
-                await until_counted(1, instruments, "tagae_notices_waiting", receiver=receiver)
+                await until_counted(1, instruments, "tagae_notifications_waiting", receiver=receiver)
 
 
 async def test_a_gauge_that_does_not_change_is_set_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ async def test_an_incident_is_one_annotation_from_its_start_to_its_end(grafana: 
         accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(is_over(grafana))
-        await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
+        await eventually(lambda: metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND) == 3)
     assert "timeEnd" not in opened
     (ended,) = grafana.annotations.values()
     assert ended["time"] == opened["time"] == 1000 * (NOW - timedelta(seconds=120)).timestamp()
@@ -60,7 +60,7 @@ async def test_an_answer_that_is_no_list_counts_as_a_failure(grafana: StandInGra
     async with start_notifier(grafana.to(tmp_path, drain_seconds=0.0), tmp_path) as (notifier, instruments):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(
-            lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="broken") >= 1
+            lambda: metric_value(instruments, "tagae_notifications_failed_total", receiver=KIND, reason="broken") >= 1
         )
         assert grafana.annotations == {}
         grafana.garbage = False

@@ -40,7 +40,7 @@ async def test_an_incident_is_one_alert_from_its_start_to_its_end(pagerduty: Sta
         accept(notifier, "shop", verdict(incident("a")), NOW)
         accept(notifier, "shop", verdict(incident("a", severity="critical")), NOW)
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
-        await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
+        await eventually(lambda: metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND) == 3)
     opened, raised, resolved = pagerduty.events
     assert [one["event_action"] for one in pagerduty.events] == ["trigger", "trigger", "resolve"]
     assert {one["dedup_key"] for one in pagerduty.events} == {KEY}
@@ -79,7 +79,7 @@ async def test_notices_are_a_setting(
     async with start_notifier(pagerduty.to(tmp_path, notices=notices), tmp_path) as (notifier, instruments):
         accept(notifier, "shop", verdict(notice()), NOW)
         accept(notifier, "shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
-    sent = metric_value(instruments, "tagae_notices_sent_total", receiver=KIND)
+    sent = metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND)
     assert [one["payload"]["severity"] for one in pagerduty.events] == [*severities, "warning"]
     assert sent == len(severities) + 1
 

@@ -114,9 +114,9 @@ async def test_a_wrong_token_is_retried_and_not_logged(
         async with start_notifier(to, tmp_path) as (notifier, counts):
             accept(notifier, "shop", verdict(incident("a")), NOW)
             await eventually(
-                lambda: metric_value(counts, "tagae_notices_failed_total", receiver=kind, reason="forbidden") >= 1
+                lambda: metric_value(counts, "tagae_notifications_failed_total", receiver=kind, reason="forbidden") >= 1
             )
             there.secret_file(tmp_path).unlink()
             there.chosen(tmp_path)  # it is read again
-            await eventually(lambda: metric_value(counts, "tagae_notices_sent_total", receiver=kind) == 1)
+            await eventually(lambda: metric_value(counts, "tagae_notifications_sent_total", receiver=kind) == 1)
     assert "s3cret" not in caplog.text

@@ -43,7 +43,7 @@ async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tmp
         assert title(slack.messages[0]) == "Minor incident in shop: shop/cart"
         accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
-        await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
+        await eventually(lambda: metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND) == 3)
     (message,) = slack.roots()
     assert title(message) == "Resolved: major incident in shop: shop/cart"
     assert "incident a" in message["blocks"][-1]["elements"][0]["text"]

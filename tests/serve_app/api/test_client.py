@@ -13,7 +13,6 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.actions.feedback import decode_feedback
 from serve_app.api.client import Client
 from serve_app.api.codec import decode_snapshot
-from serve_app.api.problems import problem
 from serve_app.api.schemas.actions import (
     ActionDocument,
     ActionKind,
@@ -27,6 +26,7 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Document
+from serve_app.api.schemas.problem import problem
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments.http.bodies import by_schema
 from serve_app.errors import (

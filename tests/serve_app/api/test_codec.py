@@ -35,8 +35,8 @@ from serve_app.api.codec import (
     unpack_snapshot,
     verdict_line,
 )
-from serve_app.api.problems import problem
 from serve_app.api.reason_text import watched_text
+from serve_app.api.schemas.problem import problem
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, InvalidDocument, MalformedDocument
 from tests.builders import mesh_of

@@ -16,13 +16,16 @@ from serve_app.api.schemas.drift import DriftDocument
 from serve_app.doctor.drift import drift_findings
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import DriftGauges
-from serve_app.stores.base import StoredMesh
-from serve_app.stores.record import Record, drift_gauges, gauges
+from serve_app.stores.recorded_snapshot import Record, drift_gauges, gauges
+from serve_app.stores.records import StoredMesh
 from tests.model.model_cases import settled_state
 
 BLOCK = 81_900
 SINCE = BLOCK * BLOCK_SECONDS - BLOCK_SECONDS  # two blocks
-VERDICT = {"status": "normal", "mesh_score": 1.0, "threshold": 2.0, "probability": 0.1, "incidents": []}
+VERDICT = {
+    "status": "normal", "mesh_score": 1.0, "threshold": 2.0, "probability": 0.1, "incidents": [], "coverage": 1.0,
+    "silence": None, "muted": [], "reconstruction": None, "replayed": False,
+}  # fmt: skip
 
 
 def drifted(*measures: Measure, moved: float = 0.613) -> DriftSketch:

@@ -11,7 +11,7 @@ import pytest
 
 from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot
 from serve_app.api.codec.arrow import write_stream
-from serve_app.api.problems import problem
+from serve_app.api.schemas.problem import problem
 from serve_app.errors import MalformedDocument, ServeError
 from tests.serve_app.api.bodies import LONG, cell, one_name, services, stream
 

@@ -27,7 +27,7 @@ from serve_app.api.codec import (
     encode_snapshot,
     snapshot_document,
 )
-from serve_app.api.problems import problem
+from serve_app.api.schemas.problem import problem
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from tests.serve_app.api.snapshot_cases import WRONG, WRONG_TYPES, document, snapshots
 

@@ -23,7 +23,7 @@ from serve_app.pipeline import LocalRunner, Options, replayer
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.redis.store import RedisLeases
 from serve_app.stores.repository import MeshRepository
 from tests.builders import mesh_of

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,9 @@ from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
-from serve_app.stores.base import StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
-from serve_app.stores.record import Record, gauges
+from serve_app.stores.recorded_snapshot import Record, gauges
+from serve_app.stores.records import StoredMesh
 
 BUDGET = Settings().alert.budget
 
@@ -200,18 +201,30 @@ def test_a_record_of_another_version_is_refused() -> None:
         Record.unpack(b'60 250000\n{"status":"normal"}\n')
 
 
+def incident(severity: str, *, recovering: bool = False, kind: str = "slow") -> dict[str, Any]:
+    return {"severity": severity, "recovering": recovering, "kind": kind, "team": ""}
+
+
+def verdict_of(**changed: Any) -> bytes:
+    known = {
+        "status": "normal", "mesh_score": 1.5, "threshold": None, "probability": 0.1, "incidents": [], "coverage": 1.0,
+        "silence": None, "muted": [], "reconstruction": None, "replayed": False,
+    }  # fmt: skip
+    return json.dumps(known | changed).encode()
+
+
 def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
     incidents = [
-        {"severity": "major", "recovering": True},
-        {"severity": "minor", "recovering": False},
-        {"severity": "minor", "recovering": True, "kind": "telemetry_missing"},
-        {"severity": "notice", "recovering": True},
+        incident("major", recovering=True),
+        incident("minor"),
+        incident("minor", recovering=True, kind="telemetry_missing"),
+        incident("notice", recovering=True),
     ]
-    verdict = {
-        "status": "anomalous", "mesh_score": 5.5, "threshold": 3.5, "probability": 0.9, "incidents": incidents,
-        "coverage": 0.75, "silence": {"services": 4}, "muted": [{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
-    }  # fmt: skip
-    record = Record(200, json.dumps(verdict).encode(), made_at=1000.0, interval=30.0)
+    document = verdict_of(
+        status="anomalous", mesh_score=5.5, threshold=3.5, probability=0.9, incidents=incidents, coverage=0.75,
+        silence={"services": 4}, muted=[{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
+    )  # fmt: skip
+    record = Record(200, document, made_at=1000.0, interval=30.0)
     row = gauges(StoredMesh("m", 9, 3, datetime(2026, 3, 1, tzinfo=UTC), "", record.pack()))
     found = mesh_document(row, 1540.0, BUDGET)
     assert (found.incidents, found.recovering, found.unseen, found.notices) == (3, 1, 1, 1)
@@ -228,21 +241,19 @@ def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
 
 
 def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
-    document = b'{"status":"normal","mesh_score":1.5,"threshold":null,"probability":0.1,"incidents":[]}'
+    document = verdict_of()
     year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
     row = gauges(StoredMesh("m", 9, 3, year_1970, "", Record(2, document, made_at=1000.0).pack()))
     assert mesh_document(row, 1540.0, BUDGET).age_seconds == 540.0
     assert mesh_document(row, 999.0, BUDGET).age_seconds == 0.0, "a clock that is behind"
-    old = gauges(StoredMesh("m", 9, 3, year_1970, "", Record(2, document).pack()))
-    assert mesh_document(old, 1540.0, BUDGET).age_seconds is None, "stored by a version without ages"
 
 
 def test_metrics_have_the_current_meshes() -> None:
     instruments = PrometheusInstruments(replica="r1")
     instruments.count(PARTS_SCORED, 3, scorer="s1")
     instruments.observe(STAGE, 0.004, stage="lay")
-    incidents = b'[{"severity":"minor"},{"severity":"notice"},{"severity":"notice"}]'
-    document = b'{"status":"anomalous","mesh_score":7.5,"threshold":null,"probability":0.9,"incidents":%b}' % incidents
+    incidents = [incident(severity) for severity in ("minor", "notice", "notice")]
+    document = verdict_of(status="anomalous", mesh_score=7.5, probability=0.9, incidents=incidents)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     text = instruments.text([gauges(StoredMesh("prod", 9, 12, at, "", Record(60, document).pack()))]).decode()
     assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text

@@ -11,8 +11,8 @@ from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.models import rollout as changes
 from serve_app.models.rollout import ALL_MESHES, MAX_EVENTS, change_rollout, pins_of, read_rollout
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import ROLLOUT
 from serve_app.stores.opening import open_store
+from serve_app.stores.records import ROLLOUT
 from serve_app.stores.state_store import StateStore
 
 ONE, TWO, THREE = (ModelPin(version=digit * 16, sha256=digit * 64) for digit in "123")

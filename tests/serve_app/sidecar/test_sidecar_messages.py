@@ -23,7 +23,7 @@ from model.verdict import (
     Watched,
 )
 from serve_app.api.codec import decode_snapshot, encode_verdict
-from serve_app.api.problems import problem
+from serve_app.api.schemas.problem import problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument

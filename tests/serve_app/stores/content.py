@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import ArchivedIncident, ChunkKey, IncidentFilter, NewSnapshot, Retention
 from serve_app.stores.opening import open_store
+from serve_app.stores.records import ArchivedIncident, ChunkKey, IncidentFilter, NewSnapshot, Retention
 from serve_app.stores.state_store import StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from threading import Thread
 
 from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.stores.audit import PREFIX, AuditFilter, AuditLog, key_of, line_of
-from serve_app.stores.base import Retention
 from serve_app.stores.documents import EndedIds
+from serve_app.stores.records import Retention
 from serve_app.stores.row_store import SERVICE, Change, Row, under
 from serve_app.stores.state_store import StateStore
 

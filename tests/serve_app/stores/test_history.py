@@ -1,5 +1,6 @@
 """The history of a mesh: its format, what is written with which snapshot, its limits, and what a kill leaves."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,9 +17,8 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, NodeMetric
 from serve_app.errors import UnknownMesh
-from serve_app.stores.base import ChunkKey
 from serve_app.stores.copying import export_history
-from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import (
     METRICS,
     MINUTE,
@@ -31,6 +31,8 @@ from serve_app.stores.history_files import (
     round_metrics,
     seconds,
 )
+from serve_app.stores.recorded_snapshot import RecordedSnapshot
+from serve_app.stores.records import ChunkKey
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched
 
@@ -54,9 +56,10 @@ def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -
     )
 
 
-def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredRow:
+def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> RecordedSnapshot:
     deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
-    return ScoredRow(one, MeshRow(one.observed_at.timestamp(), 1, score, score, 3.0, "normal"), deviations)
+    head = {"observed_at": one.observed_at.isoformat(), "status": "normal", "mesh_score": score, "threshold": 3.0}
+    return RecordedSnapshot(one, deviations, json.dumps(head).encode())
 
 
 @dataclass
@@ -66,9 +69,9 @@ class Chunks:
     limit: HistoryLimit = FOREVER
     kept: dict[ChunkKey, bytes] = field(default_factory=dict)
 
-    def write(self, rows: Iterable[ScoredRow], block: int = BLOCK) -> None:
+    def write(self, rows: Iterable[RecordedSnapshot], block: int = BLOCK) -> None:
         """Write each block with the first row after it."""
-        waiting: list[ScoredRow] = []
+        waiting: list[RecordedSnapshot] = []
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
                 writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)

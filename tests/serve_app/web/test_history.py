@@ -11,7 +11,7 @@ import pytest
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.errors import InvalidParameter, UnknownMesh
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, TimelineDocument
 from serve_app.web.history import instant, timeline

@@ -25,9 +25,9 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsD
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
-from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, pack_document, unpack_document
-from serve_app.stores.base import IncidentFilter
-from serve_app.stores.record import Record
+from serve_app.stores.archive import BEFORE, MAX_MOMENTS, archive, pack_document, unpack_document
+from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot
+from serve_app.stores.records import IncidentFilter
 from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.running import failing
@@ -281,9 +281,9 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
     state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
     watched_mesh.store.replace(MESH, state, revision=revision, incidents=(younger,))
     watched_mesh.meshes.cached.drop(MESH)
-    match, since = KeptSnapshot.match, instant(incident.since + timedelta(seconds=15))
+    match, since = RecordedSnapshot.match, instant(incident.since + timedelta(seconds=15))
 
-    def with_younger(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[KeptSnapshot]:
+    def with_younger(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[RecordedSnapshot]:
         """As if all verdicts but the newest had another incident at the same services."""
         *before, newest = match(window, records)
         known = [(one, one.find(incident.id)) for one in before]
@@ -292,10 +292,13 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
             one.verdict | {"incidents": [*one.verdict["incidents"], *two]}
             for one, two in zip(before, more, strict=True)
         ]
-        return [*(one._replace(verdict=verdict) for one, verdict in zip(before, twins, strict=True)), newest]
+        return [
+            *(replace(one, document=json.dumps(verdict).encode()) for one, verdict in zip(before, twins, strict=True)),
+            newest,
+        ]
 
     with monkeypatch.context() as patch:
-        patch.setattr(KeptSnapshot, "match", with_younger)
+        patch.setattr(RecordedSnapshot, "match", with_younger)
         watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
     assert detail(watched_mesh, incident.id).actions == ([mine] if is_accepted else [theirs, mine])
     ended = watched_mesh.store.incident(MESH, "younger")
@@ -310,11 +313,11 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     stored, state = watched_mesh.meshes.load_stored(MESH), watched_mesh.meshes.load_state(MESH)
-    scored = KeptSnapshot.match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
+    scored = RecordedSnapshot.match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
     before = watched_mesh.store.incident(MESH, incident.id)
     seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
     verdict = {**seen.verdict, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
-    after = KeptSnapshot(replace(seen.snapshot, observed_at=back), seen.deviations, verdict)
+    after = RecordedSnapshot(replace(seen.snapshot, observed_at=back), seen.deviations, json.dumps(verdict).encode())
     for window, until in (([*scored, after], seen.snapshot.observed_at), ([after], back)):
         ended = archive(incident.id, window, stored.sequence + 1, before)
         assert ended is not None

@@ -16,7 +16,7 @@ from serve_app.runtime.storage import history_limit
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores.cache import MeshCache
-from serve_app.stores.record import Record
+from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries

@@ -12,7 +12,7 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsD
 from serve_app.deployments.http.interface import MeshName, describe_text, json_response
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.errors import UnknownIncident
-from serve_app.stores.base import IncidentFilter
+from serve_app.stores.records import IncidentFilter
 from serve_app.web.assets import HEADERS
 from serve_app.web.formats import ReportFormat
 

@@ -23,7 +23,6 @@ from serve_app.api.schemas.views import (
     ModelDocument,
     OneMeshDocument,
     PlanDocument,
-    ScoringDocument,
     SourceDocument,
 )
 from serve_app.api.views import Deviations, graph_document
@@ -35,7 +34,7 @@ from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend,
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.record import StoredSnapshot
+from serve_app.stores.recorded_snapshot import StoredSnapshot
 from serve_app.web.documents import (
     DetailsDocument,
     ServicesDocument,
@@ -229,7 +228,7 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
     source = None
     if collectors is not None:
         source = source_document(next((state for state in collectors if state.mesh == mesh), None))
-    return OneMeshDocument.from_object(found, source=source, scoring=scored and ScoringDocument.from_object(scored))
+    return OneMeshDocument.from_object(found, source=source, scoring=scored)
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:

@@ -147,7 +147,7 @@ def test_an_event_is_in_the_document_and_in_the_alert() -> None:
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
     assert (found.kind, found.object, found.text) == ("BackOff", "Pod x", text)
     assert document.changes == []
-    shown = annotations(Links(), "shop", document, Severity.MINOR, encoded)["description"]
+    shown = annotations(Links(), "shop", document, Severity.MINOR, encoded.observed_at)["description"]
     assert f"Kubernetes: {text}." in shown.splitlines()
     assert "Planned" not in shown
 

@@ -15,7 +15,6 @@ from serve_app.deployments.gate.admission import (
     RequestKind,
     Ticket,
 )
-from serve_app.deployments.gate.widening import JUDGED_SECONDS, Widening
 
 DEADLINE = 5.0
 
@@ -154,41 +153,3 @@ def test_few_clients_are_refused_if_many_wait_for_their_turn() -> None:
         under_way.append((done, ticket))
         heapq.heappush(due, (done, client))
     assert counts[False] < 1.5 * counts[True]
-
-
-def test_the_limit_is_multiplied_by_the_widening() -> None:
-    admission = Admission(DEADLINE)
-    admission.widening.factor = 4.0
-    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MAX)]
-    assert sum(ticket is not None for ticket in tickets) == 4 * admission.limit
-
-
-FAST, LATE = [0.1] * 100, [1.5] * 100
-GOOD = [0.6] * 100  # within the targets, but not by a factor of two
-REFUSED = [None] * 10
-
-
-@pytest.mark.parametrize(
-    ("periods", "factors"),
-    [
-        ([FAST + REFUSED] * 4, [2.0, 4.0, 4.0, 4.0]),
-        ([FAST] * 2, [1.0, 1.0]),
-        ([[*FAST, None]], [1.0]),  # one refusal of a hundred pushes
-        ([GOOD + REFUSED, LATE + REFUSED], [1.0, 1.0]),
-        ([[0.1] * 5 + REFUSED], [1.0]),  # too few to judge by
-        ([FAST + [0.9] * 4 + [1.1] * 2 + REFUSED], [1.0]),  # p99
-        ([FAST + REFUSED, FAST + REFUSED, LATE, LATE, LATE], [2.0, 4.0, 2.0, 1.0, 1.0]),
-        ([FAST + REFUSED, GOOD + REFUSED, GOOD, GOOD], [2.0, 2.0, 2.0, 1.0]),
-        ([FAST + REFUSED, [], []], [2.0, 2.0, 1.0]),
-    ],
-)
-def test_the_limit_is_widened_while_pushes_are_refused_although_they_are_fast(
-    periods: list[list[float | None]], factors: list[float]
-) -> None:
-    widening, found = Widening(deadline_seconds=5.0), []
-    for i, period in enumerate(periods):
-        for seconds in period or [0.1]:
-            widening.count_push(i * JUDGED_SECONDS, seconds)
-        widening.count_push((i + 1) * JUDGED_SECONDS, 0.1)
-        found.append(widening.factor)
-    assert found == factors

@@ -72,7 +72,6 @@ class IncidentFilter:
     limit: int = 1000
 
     def has(self, one: ArchivedIncident) -> bool:
-        """Whether the list has this incident."""
         return (
             (self.since is None or one.until is None or one.until > self.since)
             and (self.until is None or one.since < self.until)

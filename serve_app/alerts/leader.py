@@ -1,4 +1,4 @@
-"""Delivers alerts in one of several candidate processes: the one that owns their state."""
+"""Delivers alerts in one of several candidate processes: the leader, which owns their state."""
 
 import asyncio
 import logging
@@ -13,20 +13,20 @@ from serve_app.errors import Overloaded, ServeError, StoreGone
 from serve_app.stores.state_store import StateStore
 
 RETRY_SECONDS = 0.5
-# Time without a write of the owner, which writes every minute, after which another process takes over: before the
+# Time without a write of the leader, which writes every minute, after which another process takes over: before the
 # alerts of Alertmanager expire, 4 minutes after the last post.
 SILENCE_SECONDS, WATCH_SECONDS = 150.0, 5.0
 log = logging.getLogger(__name__)
 
 
-class Owner:
+class Leader:
     """Opens the delivery of the verdicts of a store, and opens it again when the process that took it over is gone.
 
     The process that starts last sends. If there are two clusters, as during an upgrade, that is the new one. The other
     one takes over again if the new one has written nothing for a while.
 
     Args:
-        open_delivery: reads the state and becomes its owner; :class:`AlertDelivery` raises its errors.
+        open_delivery: reads the state and becomes its only writer; :class:`AlertDelivery` raises its errors.
 
     Raises:
         BadSettings: see :class:`AlertDelivery`.
@@ -38,7 +38,6 @@ class Owner:
         self._delivery = self._open()
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`."""
         while True:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -69,7 +68,7 @@ class Owner:
             return None
 
     async def _wait_for_silence(self) -> None:
-        """Wait until the owner has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone, or
+        """Wait until the leader has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone, or
         there is no state to own."""
         known, since = 0, time.monotonic()
         while time.monotonic() - since < SILENCE_SECONDS:

@@ -1,15 +1,12 @@
-"""``tagae graph`` and its route."""
+"""The forms of the graph of a mesh."""
 
-import json
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 
 import networkx as nx
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
-from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import Service, problem, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -45,15 +42,3 @@ def test_the_surroundings_of_a_service_are_a_graph_too(service: Service) -> None
 def test_an_unknown_form_is_refused(service: Service) -> None:
     refused = problem(service.http.get(PATH, params={"format": "dot"}), 422, "invalid-parameter")
     assert "'json' or 'graphml'" in refused["detail"]
-
-
-def test_the_command_writes_a_file_or_stdout(service: Service, tmp_path: Path) -> None:
-    options = ["graph", "--url", service.url, "--mesh", "drawn"]
-    written = tagae(*options, "-o", tmp_path / "drawn.graphml")
-    assert written.exit_code == 0, written.stderr
-    assert len(nx.read_graphml(tmp_path / "drawn.graphml")) == 30
-    printed = tagae(*options, "--format", "json")
-    assert len(json.loads(printed.stdout)["services"]) == 30
-    unknown = tagae(*options, "--service", "shop/nobody")
-    assert unknown.exit_code == 1
-    assert "shop/nobody" in unknown.stderr

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from typing import Any, Self
 
 import msgspec
 
@@ -14,7 +16,7 @@ from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.codec import unpack_snapshot
 from serve_app.errors import CorruptState
 from serve_app.metrics import DriftGauges, MeshGauges
-from serve_app.stores.base import StoredMesh
+from serve_app.stores.records import StoredMesh
 
 MAX_RATIO = 99.99  # of a measure of drift to its limit
 
@@ -58,7 +60,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return _read_head(self.document)
 
     def pack(self) -> bytes:
-        """The stored form: MessagePack."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
@@ -97,11 +98,46 @@ class StoredSnapshot:
     verdict: bytes
 
 
-def match(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[tuple[MeshSnapshot, Record]]:
-    """Return the records of snapshots of the window, with their snapshots, in order."""
-    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-    found = ((snapshots.get(record.head.observed_at), record) for record in records)
-    return [(snapshot, record) for snapshot, record in found if snapshot is not None]
+@dataclass(frozen=True, eq=False)
+class RecordedSnapshot:
+    """A snapshot with its packed deviations and the JSON of its verdict."""
+
+    snapshot: MeshSnapshot
+    deviations: bytes
+    document: bytes
+
+    @classmethod
+    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
+        """The snapshots of a window that have a record, in the order of the records."""
+        snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+        found = ((snapshots.get(record.head.observed_at), record) for record in records)
+        return [cls(snapshot, one.deviations, one.document) for snapshot, one in found if snapshot is not None]
+
+    @classmethod
+    def unpack(cls, stored: StoredSnapshot) -> Self:
+        return cls(unpack_snapshot(stored.snapshot), stored.deviations, stored.verdict)
+
+    @property
+    def at(self) -> datetime:
+        return self.snapshot.observed_at
+
+    @property
+    def head(self) -> Head:
+        return _read_head(self.document)
+
+    @cached_property
+    def verdict(self) -> dict[str, Any]:
+        """The verdict as a plain object, with fields of other versions."""
+        found: dict[str, Any] = json.loads(self.document)
+        return found
+
+    def find(self, incident: str) -> dict[str, Any] | None:
+        """An incident in the verdict; None: it was not open."""
+        return next((one for one in self.verdict["incidents"] if one["id"] == incident), None)
+
+    def has_lost(self, incident: str) -> bool:
+        """Whether the verdict closed an incident because nothing was seen of it for too long."""
+        return incident in self.verdict["lost"]
 
 
 def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
@@ -115,16 +151,15 @@ def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Me
 def gauges(stored: StoredMesh) -> MeshGauges:
     """The gauges of a stored mesh. Before its first live verdict it is warming up."""
     if not stored.verdict:
-        return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
+        return MeshGauges(stored.mesh, sequence=stored.sequence, observed_at=stored.observed_at)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
-    is_replayed = bool(verdict.get("replayed"))  # absent in version 0.1.0
+    is_replayed = verdict["replayed"]
     incidents = [] if is_replayed else verdict["incidents"]  # of a time that is over
     alerts = [incident for incident in incidents if incident["severity"] != Severity.NOTICE]
-    muted = verdict.get("muted", ())  # absent in version 0.1.0
-    unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
-    silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
-    whole = verdict.get("reconstruction") or {}  # absent in version 0.2.0
+    recovering = [incident for incident in alerts if incident["recovering"]]
+    unseen = sum(incident["kind"] == IncidentKind.TELEMETRY_MISSING for incident in recovering)
+    whole = verdict["reconstruction"] or {}
     return MeshGauges(
         stored.mesh,
         record.services,
@@ -135,13 +170,13 @@ def gauges(stored: StoredMesh) -> MeshGauges:
         threshold=verdict["threshold"],
         probability=verdict["probability"],
         incidents=len(alerts),
-        mutes=len(muted),
-        silent=silence["services"],
+        mutes=len(verdict["muted"]),
+        silent=verdict["silence"]["services"] if verdict["silence"] else 0,
         notices=len(incidents) - len(alerts),
         made_at=record.made_at,
-        recovering=sum(bool(incident.get("recovering")) for incident in alerts) - unseen,
-        hidden=len({service for mute in muted for service in mute["hides"]}),
-        coverage=verdict.get("coverage", 1.0),
+        recovering=len(recovering) - unseen,
+        hidden=len({service for mute in verdict["muted"] for service in mute["hides"]}),
+        coverage=verdict["coverage"],
         interval_seconds=record.interval,
         unseen=unseen,
         drift=record.drift if record.drift and len(record.drift.ratios) == len(MEASURES) else None,
@@ -150,5 +185,5 @@ def gauges(stored: StoredMesh) -> MeshGauges:
         embedding_displacement=whole.get("drift"),
         displacement_threshold=whole.get("drift_threshold"),
         exceeded=whole.get("exceeded"),
-        teams=tuple(dict.fromkeys(team for incident in alerts if (team := incident.get("team")))),
+        teams=tuple(dict.fromkeys(team for incident in alerts if (team := incident["team"]))),
     )
