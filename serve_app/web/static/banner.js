@@ -8,6 +8,7 @@ import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { isSimulated, silentFor } from "./state.js";
+import { originOf } from "./suspects.js";
 import { count, shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
@@ -104,7 +105,7 @@ function aboutIncident(now) {
   const { state, verdict, incident, map } = now,
     shared = map?.in_common?.[incident.id],
     step = state.stopped ? "" : shared?.next_step || incident.next_step, // two steps could contradict each other
-    service = shared?.service || incident.caller || incident.suspects[0]?.service,
+    service = shared?.service || incident.caller || originOf(incident).service,
     isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
     line = isOfService ? kubectl(service, step) : null;
   return {

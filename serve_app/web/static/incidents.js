@@ -10,8 +10,8 @@ import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
-import { likelySuspects } from "./suspects.js";
-import { ends, isOfScope, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
+import { isOfScope, likelySuspects } from "./suspects.js";
+import { ends, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
 
 const NAMES = 8, // affected services of a namespace that are named
   SPACES = 4; // namespaces of affected services
@@ -96,10 +96,10 @@ export function incidentsView(on) {
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
-      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
+      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...affectedLines(incident),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );

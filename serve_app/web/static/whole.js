@@ -3,6 +3,7 @@
 import { BAD, QUIET } from "./severity.js";
 import { head } from "./routes.js";
 import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
+import { originOf } from "./suspects.js";
 import { boxAround, isFree, textWidth } from "./text.js";
 import { EVERYTHING, namespace } from "./words.js";
 
@@ -82,7 +83,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
     { places, circles } = stretch(nodes, shown, stage),
     count = places.filter(Boolean).length,
     onPath = new Set(scene.path.map((one) => one.edge)),
-    first = scene.incident?.suspects[0]?.service,
+    first = originOf(scene.incident).service,
     isMain = (i) => nodes.name[i] === first || nodes.name[i] === scene.service,
     weigh = (i) => (isMain(i) ? 4e6 : 0) + (nodes.incident[i] ? 1e6 : 0) + 1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) + nodes.services[i],
     order = places.flatMap((one, i) => (one ? [i] : [])).sort((a, b) => weigh(b) - weigh(a));
