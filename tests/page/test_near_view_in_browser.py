@@ -133,7 +133,9 @@ def test_affected_services_of_a_namespace_are_one_plate_in_a_crowd(browser: Any,
         one.page.wait_for_selector(".near .first")
         affected = set(incident["affected"])
         alone = set(one.page.eval_on_selector_all(".near .service:not(.folded)", NAMES))
-        folded = [label.split(" in ") for label in one.page.locator(".near .folded text:not(.step)").all_inner_texts()]
+        folded = [
+            label.split(" in ") for label in one.page.locator(".near .folded text:not(.step)").all_text_contents()
+        ]
         assert SCENES["crowd"].service in alone
         assert len(affected & alone) < len(affected) / 2
         assert sum(int(count) for count, _ in folded) == len(affected - alone)

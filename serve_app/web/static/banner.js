@@ -270,6 +270,7 @@ function quietHead({ state, verdict, map }) {
   );
   if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MAX_NAMES)}.`];
   if (status === "partial") {
+    if (verdict.archived) return ["Not all services were scored, status unknown", "No incident was found."];
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
     const scored = `${shareText(coverage)} of the services were scored`;
     return [`Only ${scored}, status unknown`, "No incident was found among them."];
