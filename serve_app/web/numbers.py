@@ -19,9 +19,9 @@ NAMES = {one: name for name, one in UNITS.items()}
 
 
 def page_numbers() -> str:
-    """Return JSON: ``units`` by name as factor, text and maximum number of digits after the point, and ``metrics`` by
-    id as name and unit. Times are in ``seconds``, or in milliseconds below one; regular work is a ``span`` of time. ``likely_share``: as in
-    ``likely_suspects``."""
+    """Return JSON: ``units`` by name as factor, text and maximum number of digits after the point; ``metrics`` by id as
+    name and unit; ``likely_share`` of ``likely_suspects``. Times are in ``seconds``, or in milliseconds below one;
+    regular work is a ``span`` of time."""
     metrics = dict.fromkeys([*NODE_METRICS, *EDGE_METRICS, *map(str, SignalKind)])
     named = {name: (metric_words(name), NAMES[unit(name, 1.0)]) for name in metrics}
     return json.dumps(

@@ -8,7 +8,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -29,13 +29,12 @@ from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
 from serve_app.web.incidents import NOTICE
-from serve_app.web.past import PastQueries
+from serve_app.web.past import ONE_STEP, PastQueries
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import Moment, ScoredSnapshot, match_records
 
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
-ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]

@@ -14,7 +14,7 @@ from serve_app.web.report.event_log import reporting_delay
 
 def title(case: ReportedIncident) -> str:
     """The headline; verdicts of earlier versions have none."""
-    return case.incident.headline or case.first or "No single suspect"
+    return case.incident.headline or case.incident.first_suspect or "No single suspect"
 
 
 def what_to_do(case: ReportedIncident) -> tuple[str, str]:
@@ -81,7 +81,7 @@ def summary(case: ReportedIncident) -> list[tuple[str, str]]:
     return [
         ("severity", incident.severity),
         ("kind", incident.kind.replace("_", " ")),
-        ("first suspect", case.first or "none"),
+        ("first suspect", case.incident.first_suspect or "none"),
         *([(label.lower(), step)] if step else []),
         *([("team", ", ".join(filter(None, (incident.team, incident.contact))))] if incident.team else []),
         ("since", f"{case.local(incident.since):%Y-%m-%d %H:%M:%S %Z}"),
