@@ -1,6 +1,6 @@
-// A crowd: many affected services would fill the graph of an incident, so those of one namespace, at the same distance from the origin, are
-// drawn as one node; of many namespaces, the smaller ones together. The origin, the way from the front door, suspects and what the reader
-// selected stay apart.
+// A crowd: many affected services would fill the graph of an incident, so services of one namespace at the same distance from the origin
+// are drawn as one node; of many namespaces, the smaller ones together. The origin, the way from the front door, suspects and what the
+// reader selected stay apart.
 import { likelySuspects } from "./suspects.js";
 import { EVERYTHING, namespace, plural } from "./words.js";
 
