@@ -159,7 +159,7 @@ def full_cpu(rng: np.random.Generator) -> Trial:
         world.own_ms[name] = 3 * world.own_ms[name] + 30
         world.own_ms[small] += 2.5
 
-    return Trial(happens, (Answer((IDS[name],), (f"cpu of the host of {IDS[name]}",)),))
+    return Trial(happens, (Answer((IDS[name],), (f"uses the cpu of {IDS[name]}",)),))
 
 
 def benign_change(rng: np.random.Generator, kind: str) -> Trial:

@@ -29,8 +29,8 @@ from serve_app.api.subject import (
     facts_of_kind,
     first_service,
     is_alone,
-    is_only_in_a_call,
     is_uncertain_swap,
+    namespace_cause,
     scope_text,
     title,
     unclear_suspects,
@@ -150,20 +150,22 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     who = suspect.service
     others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact.metric not in OF_NAMESPACE]
     causes = facts_of_kind(suspect, kind)
-    is_call = bool(causes) and is_only_in_a_call(causes)
+    is_call = bool(caller(incident))
     change = numbers = ""
     if kind is IncidentKind.OVERLOADED:
         cause = f"{who} gets {times_text(suspect.reasons[0].load)} times its usual requests"
     elif causes:
         change = _change_words(incident)
-        cause, numbers = _cause(causes[0], who, change, is_only_in_a_call=is_call)
+        cause, numbers = _cause(causes[0], who, change, is_in_a_call=is_call)
     else:
         return f"{who} deviates, cause unclear" if is_clear else f"{who} deviates"
     if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
         others.sort(key=lambda fact: not fact.destination)  # what becomes of these calls says most
     if numbers:
         cause += f"{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
-    return f"{cause}; {clause_text(others[0], who, is_named=is_call)}" if others else cause
+    if not others or namespace_cause(incident):  # of one service, it would say nothing about the namespace
+        return cause
+    return f"{cause}; {clause_text(others[0], who, is_named=is_call)}"
 
 
 def _change_words(incident: Incident) -> str:
@@ -179,14 +181,14 @@ def _change_words(incident: Incident) -> str:
     return f"{what}, {span_text(ahead)} before" if ahead else what
 
 
-def _cause(reason: Reason, who: str, change: str, *, is_only_in_a_call: bool) -> tuple[str, str]:
+def _cause(reason: Reason, who: str, change: str, *, is_in_a_call: bool) -> tuple[str, str]:
     """What a reason about ``who`` says is wrong, since which change, and the numbers."""
     words, fell = wording(reason.metric), reason.observed < reason.expected
     if words.sentence:
         return fill(words.sentence, reason, who), ""
     if reason.forecast is not None:
         text = _LEAK
-    elif is_only_in_a_call:
+    elif is_in_a_call:
         text = words.only_call_headline
     elif reason.source or reason.destination:
         text = words.call_headline

@@ -32,6 +32,7 @@ from serve_app.api.subject import (
     failing_callers,
     first_service,
     is_alone,
+    is_uncertain_swap,
     namespace_cause,
     title,
     unclear_suspects,
@@ -247,6 +248,11 @@ def _step_of_rerouted(case: _FirstSuspect) -> str:
     routes = routes_of([case.suspect])
     if not routes:
         return f"Check the routing to {case.who}: calls go elsewhere than usual"
+    if is_uncertain_swap(case.incident):  # the headline has the evidence
+        callers = swapped_callers(case.incident)
+        ends = sorted({callee for route in callers.values() for callee in (*route.new, *route.lost)})
+        whose = " and ".join(callers)
+        return f"Compare the endpoints of {' and '.join(ends[:2])}, and correct the routing of the calls from {whose}"
     every = routes_of(case.incident.suspects)
     callers = swapped_callers(case.incident) or {name: every[name] for name in list(routes)[:2]}
     parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]

@@ -25,6 +25,7 @@ from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
+HARMFUL_RISE = 1.5  # of a metric of a resource, below which it is no fault of the service
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
 MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
@@ -101,7 +102,10 @@ def _is_part_of(own: Reason, call: Reason) -> bool:
 def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
     """Whether a fact about a service is one of its own, and shows harm that the calls from its callers do not
     explain."""
-    if fact.source or fact.destination or reason_kind(fact) is IncidentKind.UNCLEAR or fact.observed < fact.expected:
+    kind = reason_kind(fact)
+    if fact.source or fact.destination or kind is IncidentKind.UNCLEAR or fact.observed < fact.expected:
+        return False
+    if kind is IncidentKind.RESOURCES and fact.forecast is None and fact.observed < HARMFUL_RISE * fact.expected:
         return False
     return not any(call.source and _is_part_of(fact, call) for call in known)
 

@@ -78,7 +78,7 @@ _SINGULARS = {
     "messages": "message",
     "wait": "waits",
 }
-_CPU_STEP = "Find what else uses the CPU of the host of {who}{or_more}: {evidence}, more than its requests explain"
+_CPU_STEP = "Find what uses the CPU of {who} or of its host{or_more}: {evidence}, more than its requests explain"
 _WORDINGS: dict[str, Wording] = {
     "request_rate": Wording(name="requests"),
     "error_rate": Wording(
@@ -114,16 +114,16 @@ _WORDINGS: dict[str, Wording] = {
     NEW: replace(_NEW_CALLS, call_headline="{who} gets new calls from {source}: {observed}"),
     MOVED: replace(_NEW_CALLS, call_headline="{who} makes new calls to {destination}: {observed}"),
     LOST: Wording(
-        listed=f"{_FEWER_CALLS}: traffic moved elsewhere",
+        listed=f"{_FEWER_CALLS}, because traffic moved elsewhere",
         clause="the calls from {source} fell to {observed}, usually {usual}",
         call_headline=f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
     ),
     DROPPED: Wording(
-        listed=f"{_FEWER_CALLS}: {{source}} is as busy as usual",
+        listed=f"{_FEWER_CALLS}, although {{source}} is as busy as usual",
         clause="the calls from {source} fell to {observed}, usually {usual}",
         call_headline=f"{{who}} gets hardly any calls from {{source}}: {_NUMBERS}",
         step="Check the network, the policies and the routing between {source} and {who}: these calls fell to "
-        "{observed}, usually {usual}, and {source} is as busy as usual",
+        "{observed}, usually {usual}, although {source} is as busy as usual",
     ),
     SENT: Wording(
         name="calls that it makes",
@@ -131,37 +131,43 @@ _WORDINGS: dict[str, Wording] = {
         headline="{who} sends {times} times its usual calls",
     ),
     WAITS: Wording(
-        name="latency of all its calls, though what it calls is as fast as ever",
+        name="latency of all its calls",
+        listed="all its calls take {observed}, expected {usual}, though what it calls is as fast as ever",
         headline=f"all calls out of {{who}} {{are}} slow: {_NUMBERS}, though what it calls is as fast as ever",
         step="Look at the network, the node and the proxy of {who}: all its calls take {observed}, usually {usual}, "
         "though what it calls is as fast as ever",
     ),
     LOSES: Wording(
-        name="share of its calls that fail on the way, though what it calls is well",
-        headline=f"calls out of {{who}} {{are}} failing on the way: {_NUMBERS}, though what it calls is well",
+        name="share of its calls that fail on the way",
+        listed="{observed} of its calls fail on the way, expected {usual}, though what it calls is healthy",
+        headline=f"calls out of {{who}} {{are}} failing on the way: {_NUMBERS}, though what it calls is healthy",
         step="Check DNS and egress of {who}, then its proxy and its network: {observed} of its calls fail, usually "
-        "{usual}, though what it calls is well",
+        "{usual}, though what it calls is healthy",
     ),
     NAMESPACE_WAITS: Wording(
-        name="latency of the calls out of all services of its namespace, lost on the way",
+        name="latency of the calls out of its namespace",
+        listed="calls out of all services of namespace {namespace} take {observed} on the way, expected {usual}",
         headline=f"calls out of all services of namespace {{namespace}} {{are}} slow on the way: {_NUMBERS}",
         step="Look at the network and the nodes of namespace {namespace}: the calls out of all of its services take "
         "{observed} on the way, usually {usual}",
     ),
     NAMESPACE_LOSES: Wording(
-        name="share of the calls out of all services of its namespace that fails on the way",
+        name="share of the calls out of its namespace that fail on the way",
+        listed="{observed} of the calls out of all services of namespace {namespace} fail on the way, expected {usual}",
         headline=f"calls out of all services of namespace {{namespace}} {{are}} failing on the way: {_NUMBERS}",
         step="Check DNS and egress of namespace {namespace}: {observed} of the calls out of all of its services fail "
         "on the way, usually {usual}",
     ),
     NAMESPACE_SLOW: Wording(
-        name="latency of the calls to all services of its namespace, lost on the way",
+        name="latency of the calls to its namespace",
+        listed="calls to all services of namespace {namespace} take {observed} on the way, expected {usual}",
         headline=f"calls to all services of namespace {{namespace}} {{are}} slow on the way: {_NUMBERS}",
         step="Look at the network and the nodes of namespace {namespace}: the calls to all of its services take "
         "{observed} on the way, usually {usual}",
     ),
     NAMESPACE_FAILS: Wording(
-        name="share of the calls to all services of its namespace that fails on the way",
+        name="share of the calls to its namespace that fail on the way",
+        listed="{observed} of the calls to all services of namespace {namespace} fail on the way, expected {usual}",
         headline=f"calls to all services of namespace {{namespace}} {{are}} failing on the way: {_NUMBERS}",
         step="Check the policies and the network of namespace {namespace}: {observed} of the calls to all of its "
         "services fail on the way, usually {usual}",

@@ -69,7 +69,7 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
         (
             incident(reason("error_rate", 0.47, 0.001, source="shop/web"), SLOW),
             "failing",
-            "Calls from shop/web to shop/cart are failing: 47%, usually 0.1%; shop/cart's p99 latency rose to 4.1 s, "
+            "shop/cart is failing: 47% of the calls from shop/web, usually 0.1%; its p99 latency rose to 4.1 s, "
             "usually 0.08 s",
         ),
         (
@@ -393,7 +393,7 @@ def shared(metric: str, observed: float, score: float = 0.9) -> Incident:
     [
         (
             shared("outgoing_errors", 0.6),
-            "Calls out of shop/cart are failing on the way: 60%, usually 1%, though what it calls is well",
+            "Calls out of shop/cart are failing on the way: 60%, usually 1%, though what it calls is healthy",
         ),
         (
             shared("namespace_outgoing_errors", 0.6),

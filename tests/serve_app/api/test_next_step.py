@@ -95,7 +95,7 @@ CONNECTIONS = reason("active_connections", 201, 33)
         ),
         (
             incident(SLOW, CONNECTIONS, context=(CPU,)),
-            "Find what else uses the CPU of the host of shop/cart, or scale it out: its CPU utilization rose to 92%, "
+            "Find what uses the CPU of shop/cart or of its host, or scale it out: its CPU utilization rose to 92%, "
             "usually 35%, more than its requests explain.",
         ),
         (
@@ -115,7 +115,7 @@ CONNECTIONS = reason("active_connections", 201, 33)
         (
             incident(reason(DROPPED, 2, 50, source="shop/web")),
             "Check the network, the policies and the routing between shop/web and shop/cart: these calls fell to 2/s, "
-            "usually 50/s, and shop/web is as busy as usual.",
+            "usually 50/s, although shop/web is as busy as usual.",
         ),
         (
             incident(reason(NEW, 35, 0, source="shop/web")),
@@ -153,11 +153,15 @@ def test_calls_that_were_swapped_are_named_with_both_callers() -> None:
     assert next_step(incident(suspects=SWAP)) == text
     unclear = (replace(SWAP[0], score=0.4), *SWAP[1:])
     rerouted = incident(suspects=unclear)
-    assert next_step(rerouted) == text, "the second suspect is part of the swap"
+    assert next_step(rerouted) == (
+        "Compare the endpoints of shop/x and shop/y, and correct the routing of the calls from shop/a and shop/b."
+    ), "the second suspect is part of the swap"
     assert title(rerouted) == "calls from shop/a and shop/b"
     assert headline(rerouted).startswith(
         "Calls from shop/a and shop/b are rerouted: calls from shop/a now go to shop/y instead of shop/x, and calls"
     )
+    partial = replace(SWAP[1], reasons=(reason(LOST, 12, 30, source="shop/a"),))
+    assert "from shop/a partly go to shop/y instead of shop/x." in next_step(incident(suspects=(SWAP[0], partial)))
     one_caller = next_step(
         incident(suspects=(SWAP[0], Suspect("shop/x", 0.1, (reason(LOST, 2, 30, source="shop/a"),))))
     )

@@ -28,10 +28,10 @@ STEPS: dict[FaultKind, str] = {  # how the right step begins
     "retry_storm": r"Limit the retries of \S+:",
     "partial_partition": r"Check the network and the policies between",
     "slow_leak": r"Restart \S+ ",
-    "cpu_saturation": r"Find what else uses the CPU of the host of \S+",
+    "cpu_saturation": r"Find what uses the CPU of \S+ or of its host",
     "disappearance": r"Bring \S+ back",
-    "misroute": r"Correct the routing of the calls from",
-    "hub_degradation": r"(Find what else uses the CPU of the host of \S+|Scale \S+ out)",
+    "misroute": r"(Correct|Compare the endpoints of \S+ and \S+, and correct) the routing of the calls from",
+    "hub_degradation": r"(Find what uses the CPU of \S+ or of its host|Scale \S+ out)",
     "grey_edge": r"Check the network and the policies between",
 }
 SHIFTS = {  # factor on the traffic from outside, and how the right step begins

@@ -86,11 +86,11 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("lost_calls", 15, 50, source="shop/web"),
-            "calls shop/web -> shop/cart fell to 15/s, expected 50/s: traffic moved elsewhere, since 03:12 UTC",
+            "calls shop/web -> shop/cart fell to 15/s, expected 50/s, because traffic moved elsewhere, since 03:12 UTC",
         ),
         (
             _reason("lost_calls", -0.01, 4.5, source="shop/web"),
-            "calls shop/web -> shop/cart fell to 0/s, expected 4.5/s: traffic moved elsewhere, since 03:12 UTC",
+            "calls shop/web -> shop/cart fell to 0/s, expected 4.5/s, because traffic moved elsewhere, since 03:12 UTC",
         ),
         (_reason("request_rate", float("nan"), 40), "requests not observed, expected 40/s, since 03:12 UTC"),
         (
