@@ -225,10 +225,10 @@ export const lastKnownAt = ({ verdict, received }) =>
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
 function lastKnownNotes(now) {
-  const { state, verdict, incident, received } = now;
+  const { verdict, incident, received } = now;
   const learned = learning(now),
     { cause = "", detail = "" } = incident ? causeAndDetail(incident) : {},
-    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ verdict, map: null }),
     apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
@@ -262,7 +262,7 @@ function silentNames({ services, since, names }) {
   return `Silent since ${time(since)}: ${someOf(names, MAX_NAMES, services)}.`;
 }
 
-function quietHead({ state, verdict, map }) {
+function quietHead({ verdict, map }) {
   const { status, coverage, silence, reconstruction } = verdict;
   const hidden = suspectsFirst(
     verdict.muted.flatMap((one) => one.hides),
@@ -280,11 +280,10 @@ function quietHead({ state, verdict, map }) {
     const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";
     return [head, `${capitalized(reconstruction.text)}.`];
   }
-  if (state.isUnusual) {
-    const some = unusual ? `${plural(unusual, "service")} ${unusual === 1 ? "is" : "are"}` : "Some services are";
-    return ["No incident", `${some} unusual, but no incident is open.`];
-  }
-  return ["No incident", `${normalServices(silence, map, unusual)}.`];
+  const watched = (verdict.watching ?? []).map((one) => one.service), // a stored verdict of an earlier version has none
+    noticed = notices(verdict.incidents).length;
+  if (watched.length) return ["No incident yet", `Watching ${someOf(watched, MAX_NAMES)}: an alert follows if this lasts.`];
+  return [noticed ? `No incident, ${plural(noticed, "notice")}` : "No incident", `${normalServices(silence, map, unusual)}.`];
 }
 
 /** "All 60 services within normal range", or "51 of 60 services within normal range, 1 unusual". */

@@ -70,8 +70,9 @@ export function graphView(on) {
       shown = drawn.reduce((sum, i) => sum + map.nodes.services[i], 0);
     const parts = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
     if (incident) {
-      const { service: first = "unknown", caller } = originOf(incident);
-      parts.push(`likely origin ${caller ? `the calls ${caller} → ${first}` : first}, spread over ${plural(scene.path.length, "call")}`);
+      const { services, caller } = originOf(incident),
+        origin = services.join(", ") || "unknown";
+      parts.push(`likely origin ${caller ? `the calls ${caller} → ${origin}` : origin}, spread over ${plural(scene.path.length, "call")}`);
     }
     if (service) parts.push(`${scene.source ? `the calls ${scene.source} → ${service} are` : `${service} is`} selected`);
     const silent = map.nodes.silent.filter(Boolean).length;

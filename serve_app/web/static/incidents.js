@@ -92,6 +92,7 @@ export function incidentsView(on) {
       "article",
       { class: `card ${incident.severity}` },
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
+      isWider(incident) ? el("p", { class: "why" }, el("b", {}, "Likely cause: "), incident.title) : null,
       actionList(known(incident), verdictTime()),
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
@@ -143,7 +144,7 @@ export function incidentsView(on) {
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
       ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
-      opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
+      (opened && !isWider(incident)) || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
     );
   }
 
@@ -212,6 +213,9 @@ export function incidentsView(on) {
 
   return { draw, load };
 }
+
+/** Whether the cause is more than the first suspect: calls, a namespace, or several services. */
+const isWider = ({ title, scope, suspects }) => Boolean(title && !scope && suspects[0] && title !== suspects[0].service);
 
 /** The Kubernetes events near an incident, newest first; events of its suspects come before all others. */
 function eventsOfSuspectsFirst(incident) {

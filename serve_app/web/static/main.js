@@ -181,7 +181,7 @@ function drawMesh(view) {
     newest,
     contextOf,
   });
-  drawFrontDoor(map?.front_door);
+  drawFrontDoor(map?.front_door, Boolean(incident));
   mutes.draw({ mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) drawTime(view, range, incident);
 }

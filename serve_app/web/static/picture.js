@@ -92,8 +92,8 @@ export function pictureView(place, on) {
   function service(i, one, isRoot, step) {
     const { nodes, status } = scene.map,
       of = condition(nodes, i, status, scene.incident),
-      { service: origin, caller } = originOf(scene.incident),
-      isFirst = nameOf(i) === origin && !caller,
+      { services: origins, caller } = originOf(scene.incident),
+      isFirst = origins.includes(nameOf(i)) && !caller,
       about = readable(`${scene.map.nodes.label?.[i] ?? nameOf(i)}: ${[WORDS[of], originText(scene.incident, nameOf(i))].filter(Boolean).join(", ")}`),
       hasBadge = step && (one.width || one.label), // where there is no room for a name, there is none for a number
       badge = one.width ? { x: one.x + one.width / 2 - 4, y: one.y - PLATE / 2 + 3 } : { x: one.x + one.radius + 4, y: one.y - one.radius - 4 };

@@ -31,7 +31,7 @@ function withIndex(next) {
   const index = new Map(next.map.nodes.name.map((name, i) => [name, i])),
     { incident, service, source } = next,
     { name, incident: of } = next.map.nodes,
-    names = [originOf(incident).service, ...(incident?.affected ?? []), service, source],
+    names = [...originOf(incident).services, ...(incident?.affected ?? []), service, source],
     folded = [...name.keys()].filter((i) => incident && of[i] === incident.id && name[i].endsWith(EVERYTHING));
   return { ...next, index, centre: new Set([...names.map((one) => index.get(one)).filter((i) => i !== undefined), ...folded]) };
 }
