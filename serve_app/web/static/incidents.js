@@ -165,15 +165,16 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect, with a chart of the first one if it has any, and its context; unless it is opened or selected, only the first reason. None
+  /** The reasons of a suspect, with a chart of the first one that is measured, and its context; unless it is opened or selected, only the first reason. None
    * of a suspect whose reasons are in the panel. */
   function reasons({ service, reasons: all, context }, opened, incident, hasCharts = true) {
     const { panel, verdict } = drawn,
       isCharted = hasCharts && !verdict.archived;
     if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
     if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
+    const measured = isCharted ? all.findIndex((reason) => seriesOf(drawn, service, reason)) : -1;
     const charted = all.flatMap((reason, i) => {
-      const series = isCharted && i === 0 ? seriesOf(drawn, service, reason) : null,
+      const series = i === measured ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
       return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
