@@ -37,7 +37,7 @@ const isLarge = ({ length }) => length >= LEAST;
 
 /** By node, over how many calls an incident spread to it, and in which direction. */
 function distances({ edges, spread }, { id }) {
-  const { edge, step, is_down: isDown } = spread[id];
+  const { edge, step, is_down: isDown } = spread[id] ?? { edge: [] }; // the archive may have another incident
   return new Map(edge.map((e, k) => [edges[isDown[k] ? "destination" : "source"][e], `${step[k]} ${isDown[k]}`]));
 }
 
