@@ -48,6 +48,16 @@ def title(incident: Incident) -> str:
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
 
+def origins(incident: Incident) -> list[str]:
+    """The services where an incident likely began: the first suspect, all services of its namespace that suffer as one,
+    or two callers that have each other's callees. None of an incident of traffic, which began outside."""
+    if incident.kind in TRAFFIC or not incident.suspects:
+        return []
+    if is_uncertain_swap(incident):
+        return list(swapped_callers(incident))
+    return [suspect.service for suspect in _alike(incident)] or [first_service(incident)]
+
+
 def caller(incident: Incident) -> str:
     """The service whose calls to the first suspect fail or are slow, while the suspect itself shows nothing of it; if
     there are several, the one with the strongest evidence. Empty if there is none."""
@@ -147,17 +157,22 @@ def unclear_suspects(incident: Incident) -> list[str]:
     that share a cause are one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
-    shared = namespace_cause(incident)
-    if shared is not None:
-        namespace = namespace_of(first_service(incident))
-        alike = [
-            one
-            for one in incident.suspects
-            if namespace_of(one.service) == namespace and any(reason.metric == shared.metric for reason in one.reasons)
-        ]
-        if sum(one.score for one in alike) >= SURE:
-            return []
+    if sum(suspect.score for suspect in _alike(incident)) >= SURE:
+        return []
     return [suspect.service for suspect in incident.suspects[:2]]
+
+
+def _alike(incident: Incident) -> list[Suspect]:
+    """The suspects of the namespace of which all calls suffer; none if the incident has no such cause."""
+    shared = namespace_cause(incident)
+    if shared is None:
+        return []
+    namespace = namespace_of(first_service(incident))
+    return [
+        one
+        for one in incident.suspects
+        if namespace_of(one.service) == namespace and any(reason.metric == shared.metric for reason in one.reasons)
+    ]
 
 
 def is_uncertain_swap(incident: Incident) -> bool:

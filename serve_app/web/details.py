@@ -36,7 +36,6 @@ from serve_app.web.scored_snapshot import ScoredSnapshot
 
 MAX_SNAPSHOTS = 240  # of the metrics
 MAX_NEIGHBOURS = 100  # callers, and callees
-LIKELY = 0.02  # score of a suspect, below which only the first one counts
 MAX_LISTED = 50  # changes, events and incidents
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
 RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
@@ -231,13 +230,12 @@ def _incidents(subject: Subject, archived: Iterable[ArchivedIncident], at: datet
             "open": one.until is None or at < one.until,
         }
         for one, document in documents
-        if (role := _role(document, subject)) is not None
+        if (role := _role(one, document, subject)) is not None
     ]
 
 
-def _role(incident: ListedIncident, subject: Subject) -> str | None:
+def _role(archived: ArchivedIncident, incident: ListedIncident, subject: Subject) -> str | None:
     """The strongest role of the service, or of both ends of the calls; None: one of them has none."""
-    suspects = [one.service for rank, one in enumerate(incident.suspects) if rank == 0 or one.score >= LIKELY]
-    services = (incident.affected, suspects, suspects[:1])  # by role
+    services = (incident.affected, archived.suspects, archived.suspects[:1])  # by role
     ranks = [max((rank for rank in range(3) if end in services[rank]), default=-1) for end in subject.ends]
     return None if min(ranks) < 0 else ROLES[max(ranks)]

@@ -92,7 +92,7 @@ class MapFrontDoor(Document):
     times: list[Instant]
     metrics: list[MetricHistory] = Field(
         description="`request_rate`, `error_rate` and `p99_latency`: means of all entry points, by their requests; the "
-        "usual range is the one of the snapshots before the open incidents"
+        "usual range is the one of the newest 60 snapshots outside incidents"
     )
 
 

@@ -19,22 +19,25 @@ MEANS = [NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY]
 USUAL = (5, 95)  # percentiles: the ends of the usual range
 
 Values = NDArray[np.float64]
+Period = tuple[datetime, datetime | None]
 
 
 def front_door(
-    window: Sequence[MeshSnapshot], entry_points: Collection[str], trouble_since: datetime | None = None
+    window: Sequence[MeshSnapshot], entry_points: Collection[str], incidents: Collection[Period] = ()
 ) -> dict[str, Any]:
     """Return the columns of a ``MapFrontDoor``.
 
     Args:
         window: snapshots up to the moment, oldest first, at least one.
         entry_points: of the mesh, by name.
-        trouble_since: start of the first open incident; None: there is none. Snapshots from then on are not usual.
+        incidents: their periods; None: it is open. What was measured in one of them, or is newest, is not usual.
     """
     shown = window[-MAX_SNAPSHOTS:]
-    observed = np.array([_measure(snapshot, entry_points) for snapshot in shown])
-    at = window[-1].observed_at if trouble_since is None else trouble_since
-    before = observed[[snapshot.observed_at < at for snapshot in shown]]
+    calm = [one for one in window[:-1] if not any(_is_within(one.observed_at, period) for period in incidents)]
+    observed, before = (
+        np.array([_measure(one, entry_points) for one in some]).reshape(-1, len(METRICS))
+        for some in (shown, calm[-MAX_SNAPSHOTS:])
+    )
     usual = np.full((len(USUAL), len(METRICS)), np.nan)
     known = np.isfinite(before).any(axis=0)
     usual[:, known] = np.nanpercentile(before[:, known], USUAL, axis=0)
@@ -51,6 +54,11 @@ def front_door(
             for column, name in enumerate(METRICS)
         ],
     }
+
+
+def _is_within(at: datetime, period: Period) -> bool:
+    since, until = period
+    return since <= at and (until is None or at < until)
 
 
 def _measure(snapshot: MeshSnapshot, entry_points: Collection[str]) -> Values:

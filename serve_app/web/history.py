@@ -19,7 +19,6 @@ from serve_app.web.period import Subject
 
 class _ListedSuspect(msgspec.Struct):
     service: str
-    score: float
 
 
 class _ListedEvent(msgspec.Struct):

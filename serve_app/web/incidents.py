@@ -170,12 +170,10 @@ def _is_kept(at: datetime | None, kept: Sequence[ScoredSnapshot]) -> bool:
 
 
 def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
-    return (
-        wanted.kind in (None, incident.kind)
-        and (wanted.until is None or incident.since < wanted.until)
-        and (wanted.before is None or (incident.since, incident.id) < wanted.before)
-        and wanted.severity in (None, SEVERITIES.index(incident.severity))
-        and incident.services.issuperset(wanted.services)
+    severity, suspects = SEVERITIES.index(incident.severity), likely_suspects(incident.suspects)
+    services = tuple(incident.services)
+    return wanted.has(
+        ArchivedIncident(incident.id, incident.since, None, 0, severity, incident.kind, suspects, services, b"")
     )
 
 

@@ -1,6 +1,6 @@
 """The queries of the page about the past of a mesh: any period, and any moment. They only read."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
@@ -10,12 +10,12 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import Status
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.api.views import Deviations
 from serve_app.errors import InvalidParameter, UnknownInstant
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.history import mesh_row
-from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
+from serve_app.stores.history_files import MINUTE, TEN_MINUTES, PastSeries
 from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.recorded_snapshot import RecordedSnapshot
 from serve_app.stores.records import IncidentFilter
@@ -129,8 +129,11 @@ class PastQueries:
         state = self._meshes.load_state(mesh)
         kept = next((one for one in reversed(state.window) if one.observed_at <= at), None)
         if kept is not None and (at - kept.observed_at).total_seconds() < state.interval_seconds:
-            record = self._meshes.load_record(mesh, kept.observed_at)
-            return PastMoment(ScoredSnapshot.of(kept, record), SNAPSHOTS, state.interval_seconds)
+            scored = ScoredSnapshot.of(kept, self._meshes.load_record(mesh, kept.observed_at))
+            score, threshold = scored.verdict.mesh_score, scored.verdict.threshold
+            return PastMoment.of(
+                scored, source=SNAPSHOTS, step_seconds=state.interval_seconds, mesh_score=score, threshold=threshold
+            )
         reader = HistoryReader(self._meshes, mesh)
         found = reader.moment(int(at.timestamp() // 1))
         if found is None:
@@ -140,17 +143,17 @@ class PastQueries:
                 + ("it has no history yet" if first is None else f"its history begins at {_time(first).isoformat()}")
                 + "; choose a time from its range"
             )
-        verdict = self._verdict(mesh, found.snapshot.observed_at, found.step, found.row)
-        scored = ScoredSnapshot(found.snapshot, found.deviations, verdict)
-        return PastMoment(scored, ARCHIVE, found.step)
+        row, incidents = found.row, self._incidents(mesh, found.snapshot.observed_at, found.step)
+        return PastMoment(
+            found.snapshot, found.deviations, row.status, incidents, _suspects(incidents), ARCHIVE, found.step,
+            row.highest_score, row.threshold,
+        )  # fmt: skip
 
     def wrap(self, mesh: str, snapshot: MeshSnapshot) -> PastMoment:
         """Return a past moment from a snapshot that was not scored."""
-        unknown = Deviations.unpack(b"", snapshot)
-        at = snapshot.observed_at
-        verdict = self._verdict(mesh, at, 0.0, MeshRow(at.timestamp(), 1, 0.0, 0.0, None, Status.PARTIAL))
-        step = self._meshes.load_state(mesh).interval_seconds
-        return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step)
+        unknown, step = Deviations.unpack(b"", snapshot), self._meshes.load_state(mesh).interval_seconds
+        incidents = self._incidents(mesh, snapshot.observed_at, 0.0)
+        return PastMoment(snapshot, unknown, Status.PARTIAL, incidents, _suspects(incidents), PROMETHEUS, step)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
         """Return JSON of the differences between two periods; with ``service``, all of that service, its other
@@ -201,33 +204,22 @@ class PastQueries:
         first, oldest = reader.first(TEN_MINUTES), state.window[0].observed_at
         return oldest if first is None else min(oldest, _time(first))
 
-    def _verdict(self, mesh: str, begin: datetime, seconds: float, row: MeshRow) -> VerdictDocument:
-        """What is known of the verdicts of a row: its score and status, and the incidents of its time."""
+    def _incidents(self, mesh: str, begin: datetime, seconds: float) -> list[IncidentDocument]:
+        """The archived incidents of a time, the most severe first."""
         until = begin + max(timedelta(seconds=seconds), ONE_STEP)
         wanted = IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS)
         archived = self._meshes.store.incidents(mesh, wanted)
         worst_first = sorted(archived, key=lambda one: -one.severity)
-        documents = [unpack_document(one.document) for one in worst_first]
-        incidents = [IncidentDocument.from_object(one) for one in documents]
-        return VerdictDocument(
-            observed_at=begin,
-            sequence=0,
-            status=row.status,
-            mesh_score=row.highest_score,
-            threshold=row.threshold,
-            probability=0.0,
-            suspects=[suspect for one in incidents for suspect in one.suspects],
-            incidents=incidents,
-            coverage=1.0,
-            missing_parts=[],
-            model="",
-            reconstruction=None,
-        )
+        return [unpack_document(one.document) for one in worst_first]
 
     def _score_rows(self, mesh: str, window: Sequence[MeshSnapshot], since: datetime) -> list[RecordedSnapshot]:
         """The kept snapshots from a time on, with their verdicts."""
         records = self._meshes.load_records(mesh, since - ONE_STEP, len(window))
         return RecordedSnapshot.match((one for one in window if one.observed_at >= since), records)
+
+
+def _suspects(incidents: Iterable[IncidentDocument]) -> list[str]:
+    return [suspect.service for incident in incidents for suspect in incident.suspects]
 
 
 def _time(at: float) -> datetime:

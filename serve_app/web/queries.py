@@ -8,7 +8,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -24,16 +24,17 @@ from serve_app.stores.records import IncidentFilter, StoredMesh
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
+from serve_app.web.front_door import front_door
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
-from serve_app.web.past import PastQueries
+from serve_app.web.incidents import NOTICE
+from serve_app.web.past import ONE_STEP, PastQueries
 from serve_app.web.period import Subject
-from serve_app.web.scored_snapshot import ScoredSnapshot, match_records
+from serve_app.web.scored_snapshot import Moment, ScoredSnapshot, match_records
 
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
-ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
@@ -109,10 +110,12 @@ class PageQueries:
         stored = self._meshes.load_stored(mesh)
         key, cache = (at or stored.observed_at, tuple(expand)), self._of(mesh)
         if key not in cache.maps:
-            state, moment = self._moment(stored, at)
+            state, scored = self._moment(stored, at)
+            moment = Moment.of(scored)
             cache.layout = _update_layout(cache.layout, state, moment)
-            before = [snapshot for snapshot in state.window if snapshot.observed_at < moment.snapshot.observed_at]
-            drawn = map_document(moment, cache.layout, before, expand, state.entry_points)
+            until = [one for one in state.window if one.observed_at <= moment.snapshot.observed_at]
+            door = front_door(until, state.entry_points, self._incident_periods(mesh, until))
+            drawn = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
                 cache.maps.popitem(last=False)
@@ -122,8 +125,8 @@ class PageQueries:
         """Return compressed (gzip) JSON of the map of a mesh at a past time; with ``packed``, of this snapshot."""
         state, cache = self._meshes.load_state(mesh), self._of(mesh)
         moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
-        cache.layout = _update_layout(cache.layout, state, moment.scored)
-        drawn = map_document(moment.scored, cache.layout, (), expand, state.entry_points, moment)
+        cache.layout = _update_layout(cache.layout, state, moment)
+        drawn = map_document(moment, cache.layout, (), expand, state.entry_points)
         return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
@@ -146,6 +149,12 @@ class PageQueries:
             raise unknown_mesh(mesh)
         return window
 
+    def _incident_periods(self, mesh: str, window: Sequence[MeshSnapshot]) -> list[tuple[datetime, datetime | None]]:
+        """When the incidents in the time of some snapshots were open, without notices."""
+        wanted = IncidentFilter(since=window[0].observed_at, until=window[-1].observed_at + ONE_STEP)
+        found = self._meshes.store.incidents(mesh, wanted)
+        return [(one.since, one.until) for one in found if one.severity > NOTICE]
+
     def _moment(self, stored: StoredMesh, at: datetime | None) -> tuple[MeshState, ScoredSnapshot]:
         """The newest state of a mesh, and the mesh at a time; None: at its newest snapshot."""
         at = at or stored.observed_at
@@ -157,7 +166,7 @@ class PageQueries:
         return state, ScoredSnapshot.of(snapshot, record)
 
 
-def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapshot) -> Layout:
+def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:
     """Return a layout of all services of a mesh and its incidents; services keep their positions."""
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):

@@ -71,7 +71,7 @@ def incident_row(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:
     """Return a ``RangeIncident``."""
     return {
         "id": one.id,
-        "service": next(iter(one.suspects), None),
+        "service": next(iter(one.services), None),
         "kind": one.kind,
         "severity": SEVERITIES[one.severity],
         "first": instant(one.since),

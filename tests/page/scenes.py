@@ -64,5 +64,6 @@ SCENES = {
     "cpu": Scene(2, "cpu_saturation", "ads-01/fraud-1", 4, IncidentKind.RESOURCES),
     "rerouted": Scene(1, "misroute", "ads-01/web-1", 5, IncidentKind.REROUTED),
     "silent": replace(FAILING, lasts=5, silent_after=4, expected=IncidentKind.TELEMETRY_MISSING),
+    "crowd": Scene(2, "hub_degradation", "platform/shared-db-1", 4, IncidentKind.FAILING),
     "recovering": replace(FAILING, lasts=18, ends_after=12),
 }

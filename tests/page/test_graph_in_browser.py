@@ -47,7 +47,7 @@ def label(one: Tab) -> str:
 
 def a_map(names: list[str], calls: list[tuple[int, int]]) -> dict[str, Any]:
     return {
-        "nodes": {"name": names, "deviation": [0.0] * len(names)},
+        "nodes": {"name": names, "services": [1] * len(names), "deviation": [0.0] * len(names)},
         "edges": {
             "source": [a for a, _ in calls],
             "destination": [b for _, b in calls],

@@ -22,6 +22,7 @@ WORDS = {  # of the headline, by scene
     "cpu": "uses more CPU",
     "rerouted": "are rerouted",
     "silent": "sends no telemetry, so its state is unknown",
+    "crowd": "is failing",
     "recovering": " recovering; ",
 }
 

@@ -11,7 +11,7 @@ from tests.page.scenes import SCENES
 
 pytestmark = IN_BROWSER
 
-INCIDENTS = ("slow", "failing", "gone", "flood")
+INCIDENTS = ("slow", "failing", "gone", "flood", "crowd")
 PUSHED = {name: SCENES[name].snapshots() for name in INCIDENTS}
 SIZES = {"laptop": {"width": 1280, "height": 720}, "phone": {"width": 390, "height": 844}}
 PIXEL = 0.5  # tolerance of rounding
@@ -47,6 +47,7 @@ DRAWN = """() => {
         }),
     };
 }"""
+NAMES = "(all) => all.map((one) => one.dataset.key.replace('service ', ''))"
 NEAR = """async ([names, calls, stage]) => {
     const module = (name) => import(document.querySelector(`link[href$='/${name}']`).href);
     const files = ["graph.js", "picture.js", "scene.js", "whole.js"];
@@ -117,11 +118,31 @@ def test_nothing_overlaps_and_no_call_crosses_a_service(browser: Any, base: str,
         assert len(drawn["services"]) >= 5
         assert len(drawn["calls"]) >= len(drawn["services"]) - 1
         assert_readable(drawn)
-        one.page.check("#labels")
-        one.until(lambda: "labels=calls" in one.page.url, "all calls have labels")
+        one.page.evaluate("location.hash += '&labels=calls'")
+        one.until(lambda: one.page.is_checked("#labels"), "all calls have labels")
         labelled = one.page.evaluate(DRAWN)
         assert_readable(labelled)
         assert len(labelled["rates"]) >= len(drawn["rates"])
+        one.assert_clean()
+
+
+def test_affected_services_of_a_namespace_are_one_plate_in_a_crowd(browser: Any, base: str) -> None:
+    incident = httpx.get(f"{base}/v1/meshes/crowd/verdict").json()["incidents"][0]
+    with tab(browser, base) as one:
+        one.open("/#mesh=crowd")
+        one.page.wait_for_selector(".near .first")
+        affected = set(incident["affected"])
+        alone = set(one.page.eval_on_selector_all(".near .service:not(.folded)", NAMES))
+        folded = [
+            label.split(" in ") for label in one.page.locator(".near .folded text:not(.step)").all_text_contents()
+        ]
+        assert SCENES["crowd"].service in alone
+        assert len(affected & alone) < len(affected) / 2
+        assert sum(int(count) for count, _ in folded) == len(affected - alone)
+        _, space = folded[0]
+        one.page.locator(".near .folded").first.click()
+        one.until(lambda: f"space={space}" in one.page.url, "the services of the namespace")
+        one.page.wait_for_selector(".whole .service")
         one.assert_clean()
 
 

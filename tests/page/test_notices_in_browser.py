@@ -52,8 +52,8 @@ def test_a_notice_is_no_incident(base: str, look: Callable[[int], Tab]) -> None:
     forecast = notice["suspects"][0]["reasons"][0]["text"]
     assert forecast.startswith(f"memory of {LEAKING} reaches its limit in ")
     one = look(NOTICED)
-    assert one.text("#headline").endswith("UTC: No incident")
-    assert status(one).split()[0] == "calm"
+    assert one.text("#headline").endswith("UTC: No incident, 1 notice")
+    assert status(one).split() == ["calm", "unusual"], "a resource that runs out is not green"
     assert notice["headline"].startswith(f"Memory of {LEAKING} reaches its limit in ")
     assert notice["headline"] in one.text("#notes")
     assert notice["headline"] not in one.text("#story")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve_app.web.history import instant
-from tests.page.browsing import IN_BROWSER, Tab, tab
+from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, SNAPSHOTS
 
 pytestmark = IN_BROWSER
@@ -59,7 +59,7 @@ def look(browser: Any, base: str) -> Iterator[Callable[..., Tab]]:
             return opened
 
         yield at
-        opened.assert_clean()
+        opened.assert_clean(REFUSED)  # of incidents that a test added, the service knows nothing
 
 
 def test_nothing_is_shown_if_nothing_is_watched(look: Callable[..., Tab]) -> None:
@@ -73,7 +73,8 @@ def test_a_watched_service_is_listed_without_an_alarm(look: Callable[..., Tab]) 
     assert one.text("#watching-title") == "Watching"
     for text in (LEAKING, "p99 latency 200 ms, expected 80 ms", WATCHED["text"]):
         assert text in one.text("#watched")
-    assert one.text("#headline").endswith("UTC: No incident")
+    assert one.text("#headline").endswith("UTC: No incident yet")
+    assert one.text("#story") == f"Watching {LEAKING}: an alert follows if this lasts."
     assert LEAKING not in one.page.title()
     assert (one.page.get_attribute("#verdict", "class") or "").split()[0] == "calm"
     colours = one.page.evaluate(
@@ -115,6 +116,18 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
     assert headline in one.text("#headline")
     assert one.text("#incidents-title") == "Entry points"
     assert not one.page.get_by_role("button", name="It was this service").count()
+
+
+def test_a_cause_of_several_services_is_named_and_each_is_marked(look: Callable[..., Tab]) -> None:
+    def add(verdict: dict[str, Any]) -> None:
+        first = verdict["incidents"][0]["suspects"][0]["service"]
+        verdict["incidents"][0].update(title="calls out of namespace shop", origins=[first, LEAKING])
+
+    one = look(ALERTED, add)
+    assert "Likely cause: calls out of namespace shop" in one.text("#cards")
+    marked = one.page.locator("#canvas .service.first").all()
+    assert {str(node.get_attribute("data-key")).removeprefix("service ") for node in marked} == {FAILING, LEAKING}
+    assert not one.page.get_by_role("button", name="It was this service").count(), "it was more than this service"
 
 
 def test_an_incident_is_named_by_its_title(look: Callable[..., Tab]) -> None:

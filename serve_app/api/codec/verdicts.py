@@ -38,7 +38,7 @@ from serve_app.api.schemas.verdict import (
     VerdictDocument,
     WatchedDocument,
 )
-from serve_app.api.subject import caller, likely_suspects, title
+from serve_app.api.subject import caller, likely_suspects, origins, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
@@ -142,6 +142,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         headline=headline(incident, alerts),
         next_step=next_step(incident, alerts),
         caller=caller(incident) or None,
+        origins=origins(incident),
         trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
         error_budgets=[_error_budget(budget) for budget in incident.error_budgets],

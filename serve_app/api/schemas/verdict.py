@@ -194,6 +194,12 @@ class IncidentDocument(Document):
         description="service whose calls to the first suspect fail or are slow while the suspect itself shows nothing "
         "unusual; null: there is none",
     )
+    origins: list[ServiceKey] = Field(
+        default_factory=list,
+        description="services where it likely began: its first suspect, all of a namespace that suffers as one, or two "
+        "callers that have each other's callees; empty for an incident of traffic, and in verdicts of earlier versions",
+        examples=[["shop/cart"]],
+    )
     recurrences: int = Field(0, ge=0, description="how often it ended and began again within minutes")
     trend: str | None = Field(
         None,

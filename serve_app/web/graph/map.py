@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
-from model.verdict import Severity
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.stores.history import highest
-from serve_app.web.front_door import front_door, way_in
+from serve_app.web.front_door import way_in
 from serve_app.web.graph.layout import Layout
 from serve_app.web.graph.propagation import spread
 from serve_app.web.history import five_digits, instant
 from serve_app.web.in_common import in_common
-from serve_app.web.range import PROMETHEUS
-from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
+from serve_app.web.scored_snapshot import Moment, PastMoment
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
 MAX_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
@@ -56,12 +54,12 @@ class MapContent:
 
 
 def map_document(
-    moment: ScoredSnapshot,
+    moment: Moment,
     layout: Layout,
     before: Sequence[MeshSnapshot],
     expand: Collection[str],
     entry_points: Collection[str],
-    past: PastMoment | None = None,
+    front_door: dict[str, Any] | None = None,
 ) -> bytes:
     """Return JSON of a ``MapDocument``; of a ``PastMapDocument`` if the moment is of the past.
 
@@ -72,10 +70,10 @@ def map_document(
             usual.
         expand: namespaces to draw service by service, up to ``MAX_SERVICES``.
         entry_points: of the mesh, by name.
-        past: where a past moment comes from.
+        front_door: a ``MapFrontDoor``; None: of a past moment.
     """
     content = _content(moment, before)
-    incident = _incidents(moment.verdict)
+    incident = _incidents(moment)
     folded = _services_to_fold(content, incident, expand)
     node, names = _nodes(content.names, folded)
     incidents = {_node_name(name, folded): one for name, one in reversed(incident.items())}  # the worst counts
@@ -86,12 +84,11 @@ def map_document(
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
     gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
     source, destination, rates, errors, deviation = _edges(content, node, counts)
-    snapshot, alerts = moment.snapshot, moment.verdict.alerts
-    trouble_since = min((incident.since for incident in alerts), default=None)
+    snapshot, alerts = moment.snapshot, moment.alerts
     return msgspec.json.encode(
         {
             "observed_at": instant(snapshot.observed_at),
-            "status": moment.verdict.status,
+            "status": moment.status,
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
             "collapsed": sorted({namespace_of(name) for name in folded}),
@@ -115,13 +112,12 @@ def map_document(
                 "deviation": _round(deviation, 2),
             },
             "spread": {
-                one.id: _spread(one, folded, names, np.stack([source, destination]), rates)
-                for one in moment.verdict.incidents
+                one.id: _spread(one, folded, names, np.stack([source, destination]), rates) for one in moment.incidents
             },
-            "front_door": None if past else front_door([*before, snapshot], entry_points, trouble_since),
+            "front_door": front_door,
             "ways": {one.id: _way(one, content, entry_points) for one in alerts},
             "in_common": {one.id: in_common(snapshot, before, one) for one in alerts},
-            **({} if past is None else _of_the_past(past, names)),
+            **(_of_the_past(moment, names) if isinstance(moment, PastMoment) else {}),
         }
     )
 
@@ -153,7 +149,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
 
 def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
     """Return what a ``PastMapDocument`` has beside the map."""
-    snapshot, verdict = past.scored.snapshot, past.scored.verdict
+    snapshot = past.snapshot
     row = {name: i for i, name in enumerate(snapshot.node_ids)}
     rows = [row.get(name, len(row)) for name in names]
     values = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
@@ -161,31 +157,28 @@ def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
     return {
         "source": past.source,
         "step_seconds": past.step_seconds,
-        "mesh_score": None if past.source == PROMETHEUS else verdict.mesh_score,
-        "threshold": verdict.threshold,
+        "mesh_score": past.mesh_score,
+        "threshold": past.threshold,
         "metrics": {name: five_digits(table[:, i]) for i, name in enumerate(NODE_METRICS)},
     }
 
 
-def gone_services(moment: ScoredSnapshot) -> list[str]:
+def gone_services(moment: Moment) -> list[str]:
     """Return the suspected or affected services that are missing from the snapshot."""
-    services = {suspect.service for suspect in moment.verdict.suspects} | set(_incidents(moment.verdict))
-    return sorted(services - set(moment.snapshot.node_ids))
+    return sorted({*moment.suspects, *_incidents(moment)} - set(moment.snapshot.node_ids))
 
 
-def _incidents(verdict: VerdictDocument) -> dict[str, str]:
+def _incidents(moment: Moment) -> dict[str, str]:
     """Map first suspects and affected services to their worst open incident, worst first. Other suspects may be
     unrelated, and a notice is not an incident."""
     found: dict[str, str] = {}
-    for incident in verdict.incidents:
-        if incident.severity == Severity.NOTICE:
-            continue
+    for incident in moment.alerts:
         for service in filter(None, (incident.first_suspect, *incident.affected)):
             found.setdefault(service, incident.id)
     return found
 
 
-def _content(moment: ScoredSnapshot, before: Sequence[MeshSnapshot]) -> MapContent:
+def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
     snapshot, gone = moment.snapshot, gone_services(moment)
     names = (*snapshot.node_ids, *gone)
     row = {name: i for i, name in enumerate(names)}

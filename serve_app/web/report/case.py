@@ -47,10 +47,6 @@ class ReportedIncident:
         """Return a time in the zone of the report; its ``%Z`` is the name of the zone."""
         return at.astimezone(self.zone)
 
-    @property
-    def first(self) -> str | None:
-        return self.incident.first_suspect
-
 
 def rank(incident: IncidentDocument) -> tuple[int, float]:
     """Return a sort key; worse incidents are greater."""

@@ -24,7 +24,7 @@ def shade(deviation: float) -> str:
 
 def columns(case: ReportedIncident) -> list[list[str]]:
     """Return the services by their distance from the first suspect; the last column has those that no call leads to."""
-    reached: dict[str, int] = {} if case.first is None else {case.first: 0}
+    reached: dict[str, int] = {} if case.incident.first_suspect is None else {case.incident.first_suspect: 0}
     reached |= {hop.far: hop.distance for hop in case.hops}
     found: list[list[str]] = [[] for _ in range(1 + max(reached.values(), default=-1))]
     for name, distance in reached.items():  # breadth first, so that services stay beside those they were reached from
@@ -58,7 +58,7 @@ def graph(case: ReportedIncident, max_rows: int = MAX_ROWS) -> str:
     height = HEAD + min(max(map(len, all_columns), default=1), max_rows + 1) * ROW
     name = f"graph-{case.incident.id}"
     reached = ", ".join(f"{hop.far} through {hop.near}" for hop in case.hops) or "no other service"
-    about = f"First suspect: {case.first or 'none'}. It reached {reached}."
+    about = f"First suspect: {case.incident.first_suspect or 'none'}. It reached {reached}."
     services = [_service(case, one, scores, *place) for one, place in at.items()]
     drawn = [_arrow_head(name), *_hops(case, at, name), *services, *marks]
     return picture(width, height, "Spread of the incident", about, name, *drawn)
@@ -84,7 +84,7 @@ def _hops(case: ReportedIncident, at: dict[str, tuple[float, float]], name: str)
         if hop.near not in at or hop.far not in at:
             continue
         (x1, y1), (x2, y2) = at[hop.near], at[hop.far]
-        is_first = hop.near == case.first
+        is_first = hop.near == case.incident.first_suspect
         wide = len(_label(hop.near)) * (FIRST_LETTER if is_first else LETTER)
         begin = min(x1 + (FIRST_RADIUS if is_first else RADIUS) + 12 + wide, x2 - 60)
         end = x2 - RADIUS - 4
@@ -97,7 +97,7 @@ def _hops(case: ReportedIncident, at: dict[str, tuple[float, float]], name: str)
 
 
 def _service(case: ReportedIncident, name: str, scores: dict[str, float], x: float, y: float) -> str:
-    deviation, is_first = scores.get(name, np.nan), name == case.first
+    deviation, is_first = scores.get(name, np.nan), name == case.incident.first_suspect
     is_gone = name not in scores
     score = "not scored" if deviation != deviation else f"anomaly score {anomaly_text(deviation)}"
     text = "disappeared" if is_gone else score

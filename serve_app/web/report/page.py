@@ -8,6 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from model.names import readable
+from serve_app.alerts.annotations import first_service
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.number_text import anomaly_text, score_text
 from serve_app.api.schemas.actions import KeptActionDocument
@@ -71,7 +72,7 @@ def report(
         for case in cases
     ]
     first = cases[0]
-    what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
+    what = first.incident.first_suspect or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
     title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
     template = _MARKDOWN if form is ReportFormat.MARKDOWN else _HTML
     return template.render(mesh=mesh, title=title, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC))
@@ -80,7 +81,7 @@ def report(
 def _named_links(case: ReportedIncident, links: Links) -> list[tuple[str, str]]:
     """Return the names and URLs of an incident's links, each URL once."""
     incident = case.incident
-    service = case.first or next(iter(incident.affected), "")
+    service = first_service(incident)
     urls = links.urls(incident_subject(case.mesh, incident.id, service, incident.kind, incident.since, case.last))
     names: dict[str, str] = {}
     for key, url in urls.items():

@@ -7,16 +7,14 @@ from datetime import datetime, timedelta
 from model.names import list_first
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument, SuspectDocument
+from serve_app.stores.archive import likely_suspects
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.event_log import reporting_delay
-
-MAX_SUSPECTS = 5  # with a card
-MIN_SUSPECT = 0.01  # score of a suspect with a card, except the first one
 
 
 def title(case: ReportedIncident) -> str:
     """The headline; verdicts of earlier versions have none."""
-    return case.incident.headline or case.first or "No single suspect"
+    return case.incident.headline or case.incident.first_suspect or "No single suspect"
 
 
 def what_to_do(case: ReportedIncident) -> tuple[str, str]:
@@ -83,7 +81,7 @@ def summary(case: ReportedIncident) -> list[tuple[str, str]]:
     return [
         ("severity", incident.severity),
         ("kind", incident.kind.replace("_", " ")),
-        ("first suspect", case.first or "none"),
+        ("first suspect", case.incident.first_suspect or "none"),
         *([(label.lower(), step)] if step else []),
         *([("team", ", ".join(filter(None, (incident.team, incident.contact))))] if incident.team else []),
         ("since", f"{case.local(incident.since):%Y-%m-%d %H:%M:%S %Z}"),
@@ -125,15 +123,15 @@ def _name_role(role: str, services: Sequence[str]) -> str:
 
 
 def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
-    """Return the likely suspects, with their ranks; the first one always."""
-    ranked = enumerate(case.incident.suspects, 1)
-    return [(place, one) for place, one in ranked if place == 1 or one.score >= MIN_SUSPECT][:MAX_SUSPECTS]
+    """Return the likely suspects, with their ranks."""
+    likely = likely_suspects(case.incident.suspects)
+    return [(place, one) for place, one in enumerate(case.incident.suspects, 1) if one.service in likely]
 
 
 def other_suspects(case: ReportedIncident) -> list[str]:
     """Return the services of the unlikely suspects."""
-    listed = {one.service for _, one in listed_suspects(case)}
-    return [one.service for one in case.incident.suspects if one.service not in listed]
+    likely = likely_suspects(case.incident.suspects)
+    return [one.service for one in case.incident.suspects if one.service not in likely]
 
 
 def arrows(text: str) -> str:

@@ -26,10 +26,7 @@ export async function archivedMoment(mesh, at, expand) {
   const verdict = {
     observed_at: map.observed_at,
     status: map.status,
-    mesh_score: map.mesh_score ?? 0,
-    threshold: map.threshold,
-    probability: null,
-    coverage: 1,
+    coverage: null, // the archive does not say
     silence: null,
     reconstruction: null,
     muted: [],

@@ -8,6 +8,7 @@ import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { isSimulated, silentFor } from "./state.js";
+import { originOf } from "./suspects.js";
 import { count, shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
@@ -104,7 +105,7 @@ function aboutIncident(now) {
   const { state, verdict, incident, map } = now,
     shared = map?.in_common?.[incident.id],
     step = state.stopped ? "" : shared?.next_step || incident.next_step, // two steps could contradict each other
-    service = shared?.service || incident.caller || incident.suspects[0]?.service,
+    service = shared?.service || incident.caller || originOf(incident).service,
     isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
     line = isOfService ? kubectl(service, step) : null;
   return {
@@ -224,10 +225,10 @@ export const lastKnownAt = ({ verdict, received }) =>
 
 /** The last known state, and the time of the snapshot if it differs from the time of the verdict. */
 function lastKnownNotes(now) {
-  const { state, verdict, incident, received } = now;
+  const { verdict, incident, received } = now;
   const learned = learning(now),
     { cause = "", detail = "" } = incident ? causeAndDetail(incident) : {},
-    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ verdict, map: null }),
     apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
@@ -261,7 +262,7 @@ function silentNames({ services, since, names }) {
   return `Silent since ${time(since)}: ${someOf(names, MAX_NAMES, services)}.`;
 }
 
-function quietHead({ state, verdict, map }) {
+function quietHead({ verdict, map }) {
   const { status, coverage, silence, reconstruction } = verdict;
   const hidden = suspectsFirst(
     verdict.muted.flatMap((one) => one.hides),
@@ -269,6 +270,7 @@ function quietHead({ state, verdict, map }) {
   );
   if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MAX_NAMES)}.`];
   if (status === "partial") {
+    if (verdict.archived) return ["Not all services were scored, status unknown", "No incident was found."];
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
     const scored = `${shareText(coverage)} of the services were scored`;
     return [`Only ${scored}, status unknown`, "No incident was found among them."];
@@ -278,11 +280,10 @@ function quietHead({ state, verdict, map }) {
     const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";
     return [head, `${capitalized(reconstruction.text)}.`];
   }
-  if (state.isUnusual) {
-    const some = unusual ? `${plural(unusual, "service")} ${unusual === 1 ? "is" : "are"}` : "Some services are";
-    return ["No incident", `${some} unusual, but no incident is open.`];
-  }
-  return ["No incident", `${normalServices(silence, map, unusual)}.`];
+  const watched = (verdict.watching ?? []).map((one) => one.service), // a stored verdict of an earlier version has none
+    noticed = notices(verdict.incidents).length;
+  if (watched.length) return ["No incident yet", `Watching ${someOf(watched, MAX_NAMES)}: an alert follows if this lasts.`];
+  return [noticed ? `No incident, ${plural(noticed, "notice")}` : "No incident", `${normalServices(silence, map, unusual)}.`];
 }
 
 /** "All 60 services within normal range", or "51 of 60 services within normal range, 1 unusual". */

@@ -7,7 +7,7 @@ import { originOf } from "./suspects.js";
 export const WORDS = { normal: "normal", unusual: "unusual", bad: "very unusual", unknown: "unknown", gone: "disappeared" };
 
 const CALLS = {
-  origin: "likely origin: calls, or a service with such a frame",
+  origin: "likely origin",
   spread: "spread from it, in steps with numbers",
   unusual: "unusual calls",
   new: "new calls",
@@ -22,8 +22,8 @@ const CALLS = {
  */
 export function condition(nodes, i, status, incident) {
   if (nodes.gone[i]) return "gone";
-  const { service, caller } = originOf(incident),
-    isFirst = service === nodes.name[i],
+  const { services, caller } = originOf(incident),
+    isFirst = services.includes(nodes.name[i]),
     isOfIncident = isFirst || nodes.incident[i],
     score = nodes.deviation[i];
   if (isOfIncident) {

@@ -1,6 +1,7 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date. It is one line
 // that opens, and a line for each problem.
 import { by, el, show } from "./dom.js";
+import * as feed from "./feed.js";
 import { interval, isLate, silentFor } from "./state.js";
 import { figures, shareText } from "./numbers.js";
 import { capitalized, dateTime, plural, span } from "./words.js";
@@ -14,6 +15,21 @@ export function pulse(kind, state, age) {
   if (by("state").textContent !== state) by("state").textContent = state;
   by("age").textContent = age;
 }
+
+/** Send a test alert to all receivers of notifications, and say which ones took it. */
+async function sendTestAlert() {
+  const say = (text) => (by("test-alert-sent").textContent = text);
+  say("Sending");
+  try {
+    const { receivers } = await feed.testAlert();
+    const told = receivers.map((one) => `${one.kind} ${one.name}: ${one.failed ? one.detail || one.failed : "sent"}`);
+    say(told.join("; ") || "No receivers are set; add some to [notify] in the settings.");
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+by("test-alert").addEventListener("click", sendTestAlert);
 
 /** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift}`; received: when the newest verdict was
  * made, ms, as in `state.js`; live: whether it was made while the page was open; drift: the answer on it. */

@@ -1,6 +1,7 @@
 // The mesh as a graph, around an incident or a selected service in layers (layers.js), or the whole of it (whole.js); both are one kind of
 // picture (picture.js).
 import { legend } from "./conditions.js";
+import { MIXED, foldCrowd } from "./crowd.js";
 import { by, show } from "./dom.js";
 import { layers } from "./layers.js";
 import { pictureView, plateWidth } from "./picture.js";
@@ -14,8 +15,8 @@ import { arrangeAll, cameraOf } from "./whole.js";
 const SETTLED_MS = 150; // after the last movement of the camera, before names get their new room
 
 /**
- * @param {{select: (service: string | null, source?: string | null) => void, enter: (namespace: string) => void}} on called by a click.
- * enter: show only the services of a namespace.
+ * @param {{select: (service: string | null, source?: string | null) => void, enter: (namespace: string | null) => void}} on called by a click.
+ * enter: show only the services of a namespace; null: of all.
  */
 export function graphView(on) {
   const place = by("canvas"),
@@ -26,7 +27,7 @@ export function graphView(on) {
   /** Open the node: the panel of a service, the namespace of a folded one. */
   function open(i) {
     const name = scene.map.nodes.name[i];
-    if (name.endsWith(EVERYTHING)) on.enter(name.slice(0, -EVERYTHING.length));
+    if (name.endsWith(EVERYTHING)) on.enter(name === MIXED ? null : name.slice(0, -EVERYTHING.length));
     else on.select(name);
   }
 
@@ -48,7 +49,7 @@ export function graphView(on) {
         before.incident?.id !== next.incident?.id ||
         before.map.collapsed.length !== next.map.collapsed.length;
     given = next;
-    scene = sceneOf(next);
+    scene = sceneOf(next.near ? { ...next, map: foldCrowd(next.map, next.incident, [next.service, next.source]) } : next);
     stage.style.height = "";
     const size = { width: place.clientWidth, height: place.clientHeight },
       isLayered = next.near && scene.centre.size > 0;
@@ -69,8 +70,9 @@ export function graphView(on) {
       shown = drawn.reduce((sum, i) => sum + map.nodes.services[i], 0);
     const parts = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
     if (incident) {
-      const { service: first = "unknown", caller } = originOf(incident);
-      parts.push(`likely origin ${caller ? `the calls ${caller} → ${first}` : first}, spread over ${plural(scene.path.length, "call")}`);
+      const { services, caller } = originOf(incident),
+        origin = services.join(", ") || "unknown";
+      parts.push(`likely origin ${caller ? `the calls ${caller} → ${origin}` : origin}, spread over ${plural(scene.path.length, "call")}`);
     }
     if (service) parts.push(`${scene.source ? `the calls ${scene.source} → ${service} are` : `${service} is`} selected`);
     const silent = map.nodes.silent.filter(Boolean).length;
@@ -91,7 +93,7 @@ export function graphView(on) {
  */
 export function arrangeLayers(scene, stage) {
   const { map, centre, index, incident, service, labels } = scene,
-    root = index.get(incident?.suspects[0]?.service) ?? index.get(service),
+    root = index.get(originOf(incident).service) ?? index.get(service),
     need = (i) => plateWidth(nodeLabel(map.nodes, i), i === root),
     layered = layers(map, centre, centre.has(root) ? root : undefined, stage, need, labels);
   return { kind: "near", width: stage.width, ...layered, ways: routes(map.edges, layered, stage.width), root };

@@ -4,6 +4,7 @@ import { calendar, dayName, legend, monthName, period, shift } from "./calendar.
 import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address, go, read } from "./link.js";
+import { listedService } from "./suspects.js";
 import { ago, capitalized, date, ends, kind, owner, plural, span, time } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
@@ -43,7 +44,7 @@ export function historyView(on) {
     const all = loaded.incidents ?? [],
       ofDay = day ? all.filter((one) => date(one.since) === day) : all,
       { team } = read(),
-      listed = ofDay.filter((one) => (!service || involves(one, service)) && (!what || one.kind === what) && (!team || one.team === team));
+      listed = ofDay.filter((one) => (!service || listedService(one) === service) && (!what || one.kind === what) && (!team || one.team === team));
     show(
       by("history"),
       bar(
@@ -61,7 +62,7 @@ export function historyView(on) {
           { class: "choose" },
           calendar(shown, all, day),
           legend(),
-          groups("By service", count(ofDay, (one) => [...new Set([one.suspects[0]?.service ?? one.affected[0] ?? ""])]), service, (name) => {
+          groups("By service", count(ofDay, (one) => [listedService(one)]), service, (name) => {
             service = service === name ? null : name;
             redraw();
           }),
@@ -197,5 +198,3 @@ function count(incidents, names) {
   for (const name of incidents.flatMap(names).filter(Boolean)) found.set(name, (found.get(name) ?? 0) + 1);
   return [...found].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
 }
-
-const involves = (one, service) => (one.suspects[0]?.service ?? one.affected[0]) === service;

@@ -10,8 +10,8 @@ import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
-import { likelySuspects } from "./suspects.js";
-import { ends, isOfScope, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
+import { isOfScope, likelySuspects } from "./suspects.js";
+import { ends, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
 
 const NAMES = 8, // affected services of a namespace that are named
   SPACES = 4; // namespaces of affected services
@@ -92,14 +92,15 @@ export function incidentsView(on) {
       "article",
       { class: `card ${incident.severity}` },
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
+      isWider(incident) ? el("p", { class: "why" }, el("b", {}, "Likely cause: "), incident.title) : null,
       actionList(known(incident), verdictTime()),
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
-      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
+      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...affectedLines(incident),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
@@ -143,7 +144,7 @@ export function incidentsView(on) {
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
       ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
-      opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
+      (opened && !isWider(incident)) || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
     );
   }
 
@@ -164,15 +165,16 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect, with a chart of the first one if it has any, and its context; unless it is opened or selected, only the first reason. None
+  /** The reasons of a suspect, with a chart of the first one that is measured, and its context; unless it is opened or selected, only the first reason. None
    * of a suspect whose reasons are in the panel. */
   function reasons({ service, reasons: all, context }, opened, incident, hasCharts = true) {
     const { panel, verdict } = drawn,
       isCharted = hasCharts && !verdict.archived;
     if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
     if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
+    const measured = isCharted ? all.findIndex((reason) => seriesOf(drawn, service, reason)) : -1;
     const charted = all.flatMap((reason, i) => {
-      const series = isCharted && i === 0 ? seriesOf(drawn, service, reason) : null,
+      const series = i === measured ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
       return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
@@ -212,6 +214,9 @@ export function incidentsView(on) {
 
   return { draw, load };
 }
+
+/** Whether the cause is more than the first suspect: calls, a namespace, or several services. */
+const isWider = ({ title, scope, suspects }) => Boolean(title && !scope && suspects[0] && title !== suspects[0].service);
 
 /** The Kubernetes events near an incident, newest first; events of its suspects come before all others. */
 function eventsOfSuspectsFirst(incident) {

@@ -60,10 +60,11 @@ export function layers(map, centre, root, { width, height }, widthOf = () => MIN
 }
 
 /** "28 more, normal", "28 more, 3 unusual": the services without room; without their state if that is too wide. */
-function restText({ deviation }, hidden, width) {
-  const unusual = hidden.filter((i) => deviation[i] > QUIET).length,
-    text = `${hidden.length} more, ${unusual ? `${unusual} unusual` : "normal"}`;
-  return textWidth(text) <= width + 2 * SIDE ? text : `${hidden.length} more`;
+function restText({ deviation, services }, hidden, width) {
+  const total = (some) => some.reduce((sum, i) => sum + services[i], 0),
+    unusual = total(hidden.filter((i) => deviation[i] > QUIET)),
+    text = `${total(hidden)} more, ${unusual ? `${unusual} unusual` : "normal"}`;
+  return textWidth(text) <= width + 2 * SIDE ? text : `${total(hidden)} more`;
 }
 
 /** The layer of each service: callers below 0, callees above. Services far away share the last layer. */

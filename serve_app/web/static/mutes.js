@@ -1,6 +1,7 @@
 // Mutes: what raises no alert, until when, by whom and why; and the questions that add one.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
+import { originOf } from "./suspects.js";
 import { ends, namespace, plural, someOf, suspectsFirst, timeOrDateTime } from "./words.js";
 
 const MAX_NAMES = 3,
@@ -120,7 +121,7 @@ export function mutesView(on) {
 
 /** What can be muted: texts with the services; none: the whole mesh. */
 function targets(verdict, service, incident) {
-  const first = incident?.suspects[0]?.service,
+  const first = originOf(incident).service,
     members = incident ? [...new Set([...(first ? [first] : []), ...incident.affected])] : [],
     single = [service, first, ...(incident || service ? [] : verdict.suspects.slice(0, SUSPECTS).map((one) => one.service))],
     services = [...new Set(single.filter(Boolean))];

@@ -3,7 +3,10 @@
 import { span } from "./words.js";
 
 // units: factor to the unit, its text, and the maximum number of digits after the point. metrics: name, and the unit of its values.
-const { units, metrics } = JSON.parse(/** @type {HTMLMetaElement} */ (document.getElementById("numbers")).content);
+const { units, metrics, likely_share } = JSON.parse(/** @type {HTMLMetaElement} */ (document.getElementById("numbers")).content);
+
+/** Share of the score of all suspects, from which one is likely. */
+export const LIKELY_SHARE = likely_share;
 
 /** "1.2 s", "47%", "below 0.1/s": a value with two digits. */
 function inUnit(x, unit) {

@@ -92,9 +92,10 @@ export function pictureView(place, on) {
   function service(i, one, isRoot, step) {
     const { nodes, status } = scene.map,
       of = condition(nodes, i, status, scene.incident),
-      { service: origin, caller } = originOf(scene.incident),
-      isFirst = nameOf(i) === origin && !caller,
-      about = readable(`${nameOf(i)}: ${[WORDS[of], originText(scene.incident, nameOf(i))].filter(Boolean).join(", ")}`),
+      { services: origins, caller } = originOf(scene.incident),
+      isFirst = origins.includes(nameOf(i)) && !caller,
+      about = readable(`${scene.map.nodes.label?.[i] ?? nameOf(i)}: ${[WORDS[of], originText(scene.incident, nameOf(i))].filter(Boolean).join(", ")}`),
+      hasBadge = step && (one.width || one.label), // where there is no room for a name, there is none for a number
       badge = one.width ? { x: one.x + one.width / 2 - 4, y: one.y - PLATE / 2 + 3 } : { x: one.x + one.radius + 4, y: one.y - one.radius - 4 };
     return el(
       "g",
@@ -110,8 +111,8 @@ export function pictureView(place, on) {
       },
       el("title", {}, about),
       ...(one.width ? plate(i, one, of, isRoot) : disc(i, one, of, isFirst)),
-      step ? el("circle", { class: "badge", cx: badge.x, cy: badge.y, r: BADGE }) : null,
-      step ? el("text", { class: "step", x: badge.x, y: badge.y + 3.5 }, String(step)) : null,
+      hasBadge ? el("circle", { class: "badge", cx: badge.x, cy: badge.y, r: BADGE }) : null,
+      hasBadge ? el("text", { class: "step", x: badge.x, y: badge.y + 3.5 }, String(step)) : null,
     );
   }
 
@@ -144,7 +145,7 @@ export function pictureView(place, on) {
   function* rates({ at, ways, taken: kept = [] }, columns, height) {
     const { requests_per_second: rate, error_rate: errors } = scene.map.edges,
       taken = [...kept],
-      first = scene.index.get(scene.incident?.suspects[0]?.service) ?? scene.index.get(scene.service),
+      first = scene.index.get(originOf(scene.incident).service) ?? scene.index.get(scene.service),
       atOrigin = at.has(first) ? [...ways.keys()].filter((e) => ends(e).includes(first)) : [],
       enough = ENOUGH * Math.max(0, ...atOrigin.map((e) => rate[e] ?? 0)),
       wanted = scene.labels ? [...ways.keys()] : atOrigin.filter((e) => rate[e] >= enough || e === scene.originCall || isEvidence(scene, e)),

@@ -30,8 +30,10 @@ const hopsOf = ({ edge, step, is_down } = { edge: [], step: [], is_down: [] }) =
 function withIndex(next) {
   const index = new Map(next.map.nodes.name.map((name, i) => [name, i])),
     { incident, service, source } = next,
-    names = [...(incident ? [...incident.suspects.slice(0, 1).map((one) => one.service), ...incident.affected] : []), service, source];
-  return { ...next, index, centre: new Set(names.filter((name) => index.has(name)).map((name) => index.get(name))) };
+    { name, incident: of } = next.map.nodes,
+    names = [...originOf(incident).services, ...(incident?.affected ?? []), service, source],
+    folded = [...name.keys()].filter((i) => incident && of[i] === incident.id && name[i].endsWith(EVERYTHING));
+  return { ...next, index, centre: new Set([...names.map((one) => index.get(one)).filter((i) => i !== undefined), ...folded]) };
 }
 
 /** The calls that reasons of suspects are about, of all metrics or of these: "caller callee". */
@@ -62,9 +64,10 @@ export const isUnusualCall = (scene, e) => (scene.map.status !== "warming_up" &&
 /** Whether a suspect makes or gets a call that was not made before. */
 export const isNewCall = ({ map, newCalls }, e) => isOneOf(newCalls, map, e);
 
-/** "cart", or "shop: 120 services, 3 unusual". */
-export function nodeLabel({ name, services, unusual }, i) {
+/** "cart", "shop: 120 services, 3 unusual", or the label of a crowd. */
+export function nodeLabel({ name, services, unusual, label }, i) {
   if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
+  if (label?.[i]) return readable(label[i]);
   const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
   return `${readable(namespace(name[i]))}: ${plural(services[i], "service")}${inside}`;
 }

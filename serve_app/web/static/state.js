@@ -1,6 +1,6 @@
 // The state of a mesh: calm, incident, recovering, learning or unknown. Without recent and almost complete data it is unknown.
 import { usualStep } from "./series.js";
-import { alerts, isUnseen } from "./severity.js";
+import { alerts, isUnseen, notices } from "./severity.js";
 import { ends } from "./words.js";
 
 const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
@@ -28,8 +28,8 @@ export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data
  * source: null: unknown, undefined: not known yet.
  * @returns {{name: string, why: string, stopped: boolean, isOpen: boolean, isUnusual: boolean}} name: empty while it is not
  * known yet. why: why it is unknown, or why it learns nothing more. stopped: whether the verdict is only the last known one. isOpen: whether it has an
- * incident. isUnusual: whether its score or the mesh as a
- * whole is above the usual range.
+ * incident. isUnusual: whether services are watched,
+ * the mesh as a whole is above the usual range, or a resource is running out.
  */
 export function stateOf(verdict, data) {
   const open = alerts(verdict.incidents),
@@ -69,4 +69,5 @@ function missing({ status, coverage, muted }) {
   return "";
 }
 
-const isUnusual = ({ watching, reconstruction }) => Boolean(watching?.length) || Boolean(reconstruction?.exceeded);
+const isUnusual = ({ watching, reconstruction, incidents }) =>
+  Boolean(watching?.length) || Boolean(reconstruction?.exceeded) || notices(incidents).some((one) => !one.recovering);

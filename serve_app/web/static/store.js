@@ -6,6 +6,8 @@ import { ends } from "./words.js";
 
 const NOTHING = {
   mesh: null,
+  absent: null, // why there is no verdict: "meshes": there is no mesh, "mesh": it is unknown, "verdict": it has none yet, "service": it starts,
+  // "token": it is needed; null: it is on its way
   newest: null, // verdict
   verdict: null, // in view
   timeline: null,
@@ -36,6 +38,9 @@ export let known = {
 const EVENTS = {
   /** A mesh is in view, and nothing is known of it. */
   entered: (_, mesh) => ({ ...NOTHING, mesh }),
+
+  /** The service needs a token. */
+  signedOut: () => ({ ...NOTHING, meshes: [], absent: "token" }),
 
   /** Facts about a mesh came, or of all meshes (`of` is undefined). */
   facts: ({ mesh }, { of = mesh, ...facts }) => (of === mesh ? facts : {}),

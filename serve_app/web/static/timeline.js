@@ -200,7 +200,7 @@ export function timelineView(on) {
     list("past", alerts(data.incidents), incidentText, (one) => one.id, on.visit);
     list("past-notices", notices(data.incidents), incidentText, (one) => one.id, on.visit);
     by("planned").hidden = !data.changes.length;
-    by("planned-title").textContent = plural(data.changes.length, "planned change");
+    by("planned-title").textContent = readable(plural(data.changes.length, "planned change") + (data.changes.length === 1 ? `: ${changeText(data.changes[0])}` : ""));
     list("changes", data.changes, (one) => `▲ ${changeText(one)}`, (one) => `change ${one.at} ${one.kind} ${one.service}`, on.deploy);
   }
 

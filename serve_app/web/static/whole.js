@@ -3,6 +3,7 @@
 import { BAD, QUIET } from "./severity.js";
 import { head } from "./routes.js";
 import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
+import { originOf } from "./suspects.js";
 import { boxAround, isFree, textWidth } from "./text.js";
 import { EVERYTHING, namespace } from "./words.js";
 
@@ -12,6 +13,7 @@ const MARGIN = 14, // pixels around the graph
   STRETCH = 3, // maximum factor between the two directions, so that the picture uses the whole stage
   ASIDE = 6, // pixels from a service to its name
   HEIGHT = 16, // pixels of a name
+  MAX_NAMED = 3, // unusual services that always have a name
   SPOTS = [0.5, 0.35, 0.65]; // of the length of a call, where its label may be
 const CROWDED = 300; // services in view, above which only calls that matter are drawn
 const MAX_ZOOM = 60,
@@ -82,7 +84,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
     { places, circles } = stretch(nodes, shown, stage),
     count = places.filter(Boolean).length,
     onPath = new Set(scene.path.map((one) => one.edge)),
-    first = scene.incident?.suspects[0]?.service,
+    first = originOf(scene.incident).service,
     isMain = (i) => nodes.name[i] === first || nodes.name[i] === scene.service,
     weigh = (i) => (isMain(i) ? 4e6 : 0) + (nodes.incident[i] ? 1e6 : 0) + 1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) + nodes.services[i],
     order = places.flatMap((one, i) => (one ? [i] : [])).sort((a, b) => weigh(b) - weigh(a));
@@ -95,8 +97,9 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   const to = ({ x, y }) => ({ x: zoom * x + left, y: zoom * y + top });
   const at = new Map(order.map((i) => [i, { ...to(places[i]), radius: radius(i), label: null }])),
     taken = [...at.values()].map((one) => boxAround(one, 2 * one.radius, 2 * one.radius));
+  const isNamed = (i) => isMain(i) || (nodes.deviation[i] > QUIET && order.indexOf(i) < MAX_NAMED);
   for (const [i, one] of at) {
-    one.label = spotOf(one, textWidth(nodeLabel(nodes, i), isMain(i)), taken, isMain(i), stage);
+    one.label = spotOf(one, textWidth(nodeLabel(nodes, i), isMain(i)), taken, isNamed(i), stage);
     if (one.label) taken.push(one.label);
   }
   const ways = new Map(

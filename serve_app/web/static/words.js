@@ -160,9 +160,6 @@ export const peakOf = ({ suspects_at: at, recovering }, { observed_at: now }) =>
 /** "checkout (#checkout)": who owns a service or an incident; empty if no one is known. */
 export const owner = ({ team, contact }) => (team && contact ? `${team} (${contact})` : team || contact || "");
 
-/** Whether the reasons of a suspect have the numbers of the whole scope, which the metrics of no service show. */
-export const isOfScope = ({ scope, suspects }, service) => Boolean(scope) && scope !== service && suspects[0]?.service === service;
-
 /** "The incident at shop/cart", "The incident of the requests to the mesh". */
 export const namedIncident = ({ title, caller, scope }) => `The incident ${caller || scope ? "of the" : "at"} ${title}`;
 

@@ -409,10 +409,19 @@ def test_a_common_cause_is_the_headline(made: Incident, text: str) -> None:
     assert headline(made).startswith(text)
 
 
+def test_a_headline_about_a_namespace_has_no_metric_of_one_service() -> None:
+    more = reason("cpu_per_request", 0.119, 0.081)
+    made = incident(reason("namespace_outgoing_errors", 0.6, 0.01), reason("error_rate", 0.6, 0.01), context=(more,))
+    text = headline(replace(made, kind=IncidentKind.FAILING))
+    assert text.startswith("Calls out of all services of namespace shop are failing on the way: 60%, usually 1%. ")
+
+
 def test_services_of_a_namespace_that_share_a_cause_are_one_suspect() -> None:
     made = shared("namespace_outgoing_errors", 0.6, score=0.5)
     first = made.suspects[0]
     alike = replace(made, suspects=(first, replace(first, service="shop/search", score=0.4)))
     assert headline(alike).startswith("Calls out of all services of namespace shop are failing")
+    assert encode_incident(alike, NOW).origins == ["shop/cart", "shop/search"]
     other = replace(made, suspects=(first, replace(first, service="data/store", score=0.4)))
     assert headline(other).startswith("Cause uncertain")
+    assert encode_incident(other, NOW).origins == ["shop/cart"]

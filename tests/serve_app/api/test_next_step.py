@@ -23,7 +23,7 @@ from model.verdict import (
 from serve_app.api.codec.verdicts import encode_incident, encode_verdict
 from serve_app.api.headline import headline
 from serve_app.api.next_step import next_step
-from serve_app.api.subject import title
+from serve_app.api.subject import origins, title
 from tests.builders import verdict
 from tests.serve_app.api.test_headline import (
     CPU,
@@ -157,6 +157,7 @@ def test_calls_that_were_swapped_are_named_with_both_callers() -> None:
         "Compare the endpoints of shop/x and shop/y, and correct the routing of the calls from shop/a and shop/b."
     ), "the second suspect is part of the swap"
     assert title(rerouted) == "calls from shop/a and shop/b"
+    assert origins(rerouted) == ["shop/a", "shop/b"]
     assert headline(rerouted).startswith(
         "Calls from shop/a and shop/b are rerouted: calls from shop/a now go to shop/y instead of shop/x, and calls"
     )

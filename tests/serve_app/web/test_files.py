@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from serve_app.web.assets import FOLDER, HEADERS, MAX_BROTLI_BYTES, PLACEHOLDER, api_reference, files, find_file, page
-from serve_app.web.details import LIKELY
 
 DIGEST, FILES = files()
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js") and not name.startswith("vendor/"))
@@ -76,11 +75,6 @@ def test_every_name_that_is_imported_is_exported() -> None:
             exported = set(re.findall(r"export (?:async )?(?:function|class|const|let) (\w+)", text(path)))
             wanted = {name.split(" as ")[0].strip() for name in names.split(",")}
             assert wanted <= exported, (script, path)
-
-
-def test_the_page_and_the_details_agree_which_suspects_are_likely() -> None:
-    found = [re.findall(r"\bLIKELY = ([\d.]+)", text(script)) for script in SCRIPTS]
-    assert [value for values in found for value in values] == [str(LIKELY)]
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -1,6 +1,6 @@
 """The traffic of users, and the way from the front door to the cause of an incident."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
-from serve_app.web.documents import MapFrontDoor
+from serve_app.web.documents import MapFrontDoor, MetricHistory
 from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, way_in
 from serve_app.web.graph.propagation import spread
 from tests.builders import AT, mesh_of
@@ -33,9 +33,18 @@ def snapshot(at: int, errors: float = 0.01) -> MeshSnapshot:
     )  # fmt: skip
 
 
-def door(*snapshots: MeshSnapshot, trouble_at: int | None = None, known: Collection[str] = ()) -> MapFrontDoor:
-    since = None if trouble_at is None else AT + timedelta(seconds=15 * trouble_at)
-    return MapFrontDoor.model_validate_json(msgspec.json.encode(front_door(snapshots, known, since)))
+def door(
+    *snapshots: MeshSnapshot, incidents: Sequence[tuple[int, int | None]] = (), known: Collection[str] = ()
+) -> MapFrontDoor:
+    """Return the front door; ``incidents``: first snapshots with and without them."""
+    periods = [
+        (snapshot(first).observed_at, None if end is None else snapshot(end).observed_at) for first, end in incidents
+    ]
+    return MapFrontDoor.model_validate_json(msgspec.json.encode(front_door(snapshots, known, periods)))
+
+
+def errors_of(found: MapFrontDoor) -> MetricHistory:
+    return next(one for one in found.metrics if one.metric == "error_rate")
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
@@ -46,14 +55,24 @@ def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> No
     assert observed["p99_latency"] == [pytest.approx((60 * 0.2 + 10 * 0.9) / 70, rel=1e-3)]
 
 
-def test_usual_is_what_was_before_the_incident() -> None:
+def test_usual_is_what_was_before_the_incident_however_long_it_lasts() -> None:
     calm, bad = [snapshot(at) for at in range(10)], [snapshot(at, errors=0.9) for at in range(10, 40)]
-    found = door(*calm, *bad, trouble_at=10)
-    errors = next(one for one in found.metrics if one.metric == "error_rate")
+    found = door(*calm, *bad, incidents=[(10, None)])
+    errors = errors_of(found)
     assert errors.high[-1] == pytest.approx(errors.observed[0])
     assert errors.observed[-1] == pytest.approx((60 * 0.9 + 10 * 0.5) / 70, rel=1e-3)
     assert len(found.times) == len(errors.low) == 40
     assert len(door(*calm * 10).times) == MAX_SNAPSHOTS
+    long = [snapshot(at, errors=0.9) for at in range(10, 20 + MAX_SNAPSHOTS)]
+    assert errors_of(door(*calm, *long, incidents=[(10, None)])).high[-1] == errors.high[-1]
+
+
+def test_usual_leaves_out_incidents_that_are_over() -> None:
+    bad = range(10, 15)
+    shown = [snapshot(at, errors=0.9 if at in bad else 0.01) for at in range(40)]
+    errors = errors_of(door(*shown, incidents=[(bad.start, bad.stop)]))
+    assert errors.high[-1] == pytest.approx(errors.observed[0])
+    assert (errors_of(door(*shown)).high[-1] or 0) > (errors.high[-1] or 0), "without the incident it counts"
 
 
 def test_if_every_service_is_called_all_requests_count() -> None:

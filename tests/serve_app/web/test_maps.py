@@ -12,7 +12,7 @@ from serve_app.api.views import Deviations
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.layout import arrange
 from serve_app.web.graph.map import FOLD_FROM, gone_services, map_document
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.web.scored_snapshot import Moment, ScoredSnapshot
 from tests.builders import AT, mesh_of
 
 LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh with one namespace above the limit, by namespace
@@ -37,14 +37,14 @@ def verdict(*incidents: dict[str, Any], suspects: dict[str, float] | None = None
 
 def draw_map(
     mesh: MeshSnapshot, judgement: VerdictDocument, *expand: str, before: tuple[MeshSnapshot, ...] = (), seed: int = 0
-) -> tuple[MapDocument, ScoredSnapshot]:
+) -> tuple[MapDocument, Moment]:
     """Return the map of a mesh whose deviations are random, in sixteenths, and partly unknown."""
     random = np.random.default_rng(seed)
     services, calls = (
         np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
         for n in (mesh.num_nodes, mesh.num_edges)
     )
-    moment = ScoredSnapshot(mesh, Deviations(services, calls), judgement)
+    moment = Moment.of(ScoredSnapshot(mesh, Deviations(services, calls), judgement))
     names = (*mesh.node_ids, *gone_services(moment))
     layout = arrange(names, mesh.edge_index)
     document = map_document(moment, layout, before, expand, ())

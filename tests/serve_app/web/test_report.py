@@ -116,10 +116,10 @@ def read(page: str) -> str:
 def test_a_report_has_cause_start_and_source(moments: list[ScoredSnapshot]) -> None:
     text = read(report("shop", moments, made_at=MADE))
     case = find("shop", moments)
-    assert case.first
+    assert case.incident.first_suspect
     assert case.hops
     for words in (
-        case.first,
+        case.incident.first_suspect,
         case.incident.suspects[0].reasons[0].text.replace(" -> ", "\u00a0→ "),
         f"{case.incident.since:%H:%M:%S}",
         f"{case.worst.verdict.probability:.0%}",
@@ -146,7 +146,7 @@ def feedback_on(case: ReportedIncident, note: str) -> KeptFeedbackDocument:
         since=incident.since,
         until=case.last,
         given_at=case.last,
-        culprit=case.first,
+        culprit=case.incident.first_suspect,
         note=note,
         page_levels={},
     )
@@ -184,13 +184,13 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
         *case.incident.affected,
         *(reason.text.replace(" -> ", " → ") for reason in case.incident.suspects[0].reasons),
         *(change.text for change in case.incident.changes),
-        f"Confirmed: {case.first}. Note: {note}",
+        f"Confirmed: {case.incident.first_suspect}. Note: {note}",
         "2026-03-02 00:00:00 UTC",
     ):
         assert words in read_text
     assert f'<a href="https://host/#mesh=shop&amp;incident={case.incident.id}">' in html
-    assert case.first is not None
-    assert f'<a href="https://traces/{case.first}?q={case.incident.kind}">' in html
+    assert case.incident.first_suspect is not None
+    assert f'<a href="https://traces/{case.incident.first_suspect}?q={case.incident.kind}">' in html
     page = report("shop", moments, links=Links(templates={"logs": "https://logs/?a=1&from={start_ms}"}), made_at=MADE)
     start = round(1000 * (case.incident.since - LEAD).timestamp())
     assert f'<a href="https://logs/?a=1&amp;from={start}" rel="noopener noreferrer">Logs</a>' in page
@@ -272,7 +272,7 @@ def test_names_are_text_and_never_markup(moments: list[ScoredSnapshot]) -> None:
 
 def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording: list[ScoredSnapshot]) -> None:
     case = find("shop", vanished_recording)
-    assert case.first not in case.worst.snapshot.node_ids
+    assert case.incident.first_suspect not in case.worst.snapshot.node_ids
     assert columns(case)[1], "its last known callers"
     page = report("shop", vanished_recording, made_at=MADE)
     assert "service culprit gone" in page
@@ -282,7 +282,7 @@ def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording:
 def test_the_graph_has_the_services_of_the_incident_by_distance(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     found = columns(case)
-    assert found[0] == [case.first]
+    assert found[0] == [case.incident.first_suspect]
     for distance, names in enumerate(found[1:], 1):
         reached = [hop.far for hop in case.hops if hop.distance == distance]
         assert names == (reached or found[-1])
@@ -301,8 +301,8 @@ def test_the_picture_for_messages_needs_nothing_else(moments: list[ScoredSnapsho
     drawn = " ".join(re.findall(r">([^<>]+)<", picture))
     for text in (case.incident.id, case.incident.severity, "Score of the mesh over time", "How it spread"):
         assert text in drawn
-    assert case.first is not None
-    assert case.first.split("/")[1] in drawn
+    assert case.incident.first_suspect is not None
+    assert case.incident.first_suspect.split("/")[1] in drawn
     png = render_png(picture, 1200)
     assert png is not None
     assert 20_000 < len(png) < 1_000_000

@@ -13,7 +13,7 @@ import pytest
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.events.wiring import eligible_services
-from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.mesh.topology import GATEWAYS, MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
@@ -33,7 +33,7 @@ from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.web.scored_snapshot import Moment
 from tests.builders import served_models
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
@@ -150,11 +150,24 @@ def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched)
     assert lost
 
 
+def test_the_usual_values_of_the_front_door_leave_out_an_incident_that_is_over(watched_mesh: Watched) -> None:
+    entry = next(name for name in Simulator(SPEC).node_ids if name.split("/")[1].startswith(GATEWAYS))
+    verdicts = watched_mesh.see(MESH, recording(80, Fault("error_burst", entry, 40, 50, 0.9)))
+    opened = [one["observed_at"] for one in verdicts if one["incidents"]]
+    assert opened
+    assert not verdicts[-1]["incidents"]
+    door = read_map(watched_mesh).front_door
+    assert door is not None
+    errors = next(one for one in door.metrics if one.metric == "error_rate")
+    during = [value for at, value in zip(door.times, errors.observed, strict=True) if instant(at) in opened]
+    assert max(value for value in during if value is not None) > 5 * (errors.high[-1] or 0)
+
+
 def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched_mesh.see(MESH, recording(12))
-    made: list[ScoredSnapshot] = []
+    made: list[Moment] = []
 
-    def counted(moment: ScoredSnapshot, *arguments: Any) -> bytes:
+    def counted(moment: Moment, *arguments: Any) -> bytes:
         made.append(moment)
         return map_document(moment, *arguments)
 
