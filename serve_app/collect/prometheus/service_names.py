@@ -9,12 +9,12 @@ is a call to the known service of that name, never to a new one. Of several, the
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.service_labels import LATE, OUTSIDE
 
 NO_SERVICE: Key = ("", "")  # the service of a row that belongs to none
@@ -90,17 +90,20 @@ class ServiceNames:
         second = self.settle(key[2:], first)
         return (*first, *(second if second[1] not in self.unnamed else NO_SERVICE))
 
-    def add_served(self, serves: Column) -> None:
+    def add_served(self, serves: Mapping[Key, float]) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
+        may_rename = False
         for key, count in serves.items():
             if key[1] not in self.unnamed:
                 self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
+                may_rename |= key[2:4] not in counts or len(counts) > 1
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
         while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
-        self._rename()
+        if may_rename:
+            self._rename()
 
     def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
         """Learn which caller runs as which workload.

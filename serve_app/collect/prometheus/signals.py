@@ -12,7 +12,6 @@ pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 - Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
-import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ import numpy as np
 
 from model.names import original_name
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Column, Columns, Key
 from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import Join, Query
 from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
@@ -138,9 +137,9 @@ def _depth(series: str, label: str) -> str:
     return f"({matched} or ({every} unless on () {matched}))"
 
 
-def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
+def by_workload(columns: Columns, pods: Pods | None) -> dict[str, Column]:
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
-    combined: dict[str, Callable[[float, float], float]] = {PODS: operator.add, DISK: max}
+    combined: dict[str, Join] = {PODS: "sum", DISK: "max"}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
         return others
@@ -151,7 +150,10 @@ def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, C
 
 
 def read_signals(
-    columns: Mapping[str, Column], workload_services: WorkloadServices, services: Collection[Key], queues: Queues
+    columns: Mapping[str, Mapping[Key, float]],
+    workload_services: WorkloadServices,
+    services: Collection[Key],
+    queues: Queues,
 ) -> tuple[list[Signal], list[str]]:
     """Read the signals of services.
 
@@ -176,7 +178,7 @@ def read_signals(
                 key = SignalKind.DISK_PRESSURE, mounting
                 found[key] = max(found.get(key, 0.0), min(share, 1.0))
     unmapped = []
-    if QUEUES in columns:
+    if columns.get(QUEUES):
         owner = _queue_owners(workload_services, known)
         for (queue,), depth in _finite(columns[QUEUES]):
             given = queues.services.get(queue)
@@ -190,7 +192,10 @@ def read_signals(
 
 
 def read_cancellations(
-    cancelled: Column | None, requests: Column, services: Collection[Key], window_seconds: float
+    cancelled: Mapping[Key, float] | None,
+    requests: Mapping[Key, float],
+    services: Collection[Key],
+    window_seconds: float,
 ) -> list[Signal]:
     """Read the share of requests on which callers gave up.
 
@@ -210,7 +215,7 @@ def read_cancellations(
 
 
 def _signals_of_pods(
-    pods: Column, known_services: Callable[[Key], list[Key]]
+    pods: Mapping[Key, float], known_services: Callable[[Key], list[Key]]
 ) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
     """Yield the signals of services from the sums of their workloads' containers."""
     containers: dict[tuple[Key, str], list[float]] = defaultdict(lambda: [0.0, 0.0])  # throttled, all periods
@@ -238,7 +243,7 @@ def _signals_of_pods(
             yield (kind, service), max(counts.get((signal, service), 0.0) for signal in signals)
 
 
-def _finite(column: Column) -> Iterator[tuple[Key, float]]:
+def _finite(column: Mapping[Key, float]) -> Iterator[tuple[Key, float]]:
     for key, value in column.items():
         if np.isfinite(value):
             yield key, value

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import numpy as np
+
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
@@ -14,8 +16,8 @@ from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_o
 from serve_app.collect.prometheus.columns import ColumnCache
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.groups import Clock
+from serve_app.collect.prometheus.keys import Column, Key
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
@@ -134,7 +136,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
-            self._columns = ColumnCache()
+            self._begin_rows(keeps_names=True)
         self._read_rules = self._find_rules(at)
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
@@ -281,7 +283,7 @@ class PrometheusSource:
     def _assemble(self, found: Levels, at: datetime) -> MeshSnapshot:
         known, rows = found[KUBERNETES], self._rows
         services, calls = rows.read(found)
-        calls = rows.list_known(services, calls, known.get("relays", {}), at.timestamp())
+        calls = rows.list_known(services, calls, known.get("relays", ()), at.timestamp())
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         cluster = self._cluster.read(known, self.plan.container_window_seconds)
@@ -310,7 +312,8 @@ class PrometheusSource:
             names.add_served(serves)
         if query is None:
             return
-        new = {key[:2] for key in found[CALLS]["requests"] if not names.is_known(key[:2])}
+        calls = found[CALLS]["requests"]
+        new = [key for key in calls.table.name(np.unique(calls.part(0, 2))) if not names.is_known(key)]
         if new:
             text = self._text((CALLS, "callers"), query)
             answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
@@ -351,6 +354,5 @@ def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
     that it lasted, in the window in which it is no longer in flight."""
     if not {"in_flight", "long_requests"} <= services.keys():
         return services
-    long = services["long_requests"]
-    known = {key: value for key, value in services["in_flight"].items() if not long.get(key, 0.0) > 0}
-    return {**services, "in_flight": known}
+    known, long = services["in_flight"], services["long_requests"]
+    return {**services, "in_flight": known.only(~(long.at(known.numbers) > 0))}

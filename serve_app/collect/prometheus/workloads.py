@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from model.snapshot import PlannedChange
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Key
 
 RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
 NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
@@ -46,7 +46,7 @@ def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
     return serving.get(workload, (workload,))
 
 
-def read_serving(pairs: Column | None) -> WorkloadServices:
+def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:
     """Services of each workload, from keys of workload and service, joined."""
     found: dict[Key, list[Key]] = {}
     for key in pairs or ():
