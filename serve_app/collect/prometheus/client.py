@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import nan
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -34,7 +35,6 @@ from serve_app.collect.prometheus.replies import (
     QueryFailed,
     Result,
     StoreReply,
-    StoreSeries,
     refusal,
 )
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
@@ -45,7 +45,7 @@ Numbers = NDArray[np.float64]
 K = TypeVar("K")
 
 MAX_BYTES = 128 << 20  # in one reply
-CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
+CHUNK = 1 << 20  # bytes per read; the deadline is checked after each
 NEAR = 1e-3  # s, within which two instants are one
 MAY_BE_THE_METHOD = (403, 404, 405, 411, 415, 501)  # statuses with which gateways refuse POST or GET
 OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
@@ -223,8 +223,10 @@ class Prometheus:
             )
         except OSError as error:  # the base class of all errors of requests; unreadable certificates raise one too
             return _failed(error, time.monotonic() - began)
-        values = np.fromiter((_number(one) for one in found), np.float64, len(found))
-        samples = Samples([bytes(one.metric) for one in found], values)
+        values = np.array(
+            [nan if (one := series.value) is None or one.value is None else one.value for series in found]
+        )
+        samples = Samples([bytes(series.metric) for series in found], values)
         return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
@@ -360,10 +362,6 @@ def _issue(tokens: TokenSource) -> str:
 def _limit(left: float) -> dict[str, str]:
     """The deadline in Prometheus: seconds without a unit, because it refuses a unit with a decimal point ("5.000s")."""
     return {"timeout": f"{left:.3f}"}
-
-
-def _number(series: StoreSeries) -> float:
-    return np.nan if series.value is None or series.value.value is None else series.value.value
 
 
 def _failed(error: OSError, seconds: float = 0.0) -> QueryAnswer:

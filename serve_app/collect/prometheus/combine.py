@@ -145,23 +145,23 @@ class _Measured:
         """Without callers that are not services; for an ingress controller, also without the services behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
         callers = keys.numbers(key for key in self.callers if key[1] not in external)
-        calls = {role: one.only(np.isin(one.part(0, 2), callers)) for role, one in self.calls.items()}
+        calls = {role: one.only(keys.among(one.part(0, 2), callers)) for role, one in self.calls.items()}
         services = self.services
         if self.dialect.front_door:
-            services = {role: one.only(np.isin(one.numbers, callers)) for role, one in services.items()}
+            services = {role: one.among(callers) for role, one in services.items()}
         return _Measured(self.dialect, services, calls)
 
     @property
     def callers(self) -> set[Key]:
         """Services that make calls."""
         requests = self.calls["requests"]
-        return set(requests.table.name(np.unique(requests.part(0, 2))))
+        return set(requests.table.name(requests.table.distinct(requests.part(0, 2))))
 
     @property
     def names(self) -> set[Key]:
         """All services."""
         requests = self.calls["requests"]
-        called = requests.table.name(np.unique(requests.part(2)))
+        called = requests.table.name(requests.table.distinct(requests.part(2)))
         return {*self.services["requests"], *called, *self.callers}
 
 

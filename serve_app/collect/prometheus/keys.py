@@ -41,6 +41,31 @@ class Keys:
         """The keys with these numbers."""
         return [self._keys[number] for number in numbers.tolist()]
 
+    def among(self, numbers: IntArray, *others: IntArray) -> NDArray[np.bool_]:
+        """``[R]`` whether each of the numbers is one of the others."""
+        found: NDArray[np.bool_] = self._mask(others)[numbers]
+        return found
+
+    def distinct(self, *numbers: IntArray) -> IntArray:
+        """These numbers, each once, ascending."""
+        return np.flatnonzero(self._mask(numbers))
+
+    def joined(self, first: IntArray, second: IntArray) -> IntArray:
+        """``[R]`` the numbers of the keys that begin with one key and continue with another."""
+        if (second == self.number(())).all():
+            return first
+        base = len(self)
+        pairs, place = np.unique(first * base + second, return_inverse=True)
+        ends = (divmod(pair, base) for pair in pairs.tolist())
+        found: IntArray = self.numbers((*self._keys[one], *self._keys[other]) for one, other in ends)[place]
+        return found
+
+    def _mask(self, numbers: Iterable[IntArray]) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self), bool)
+        for some in numbers:
+            mask[some] = True
+        return mask
+
     def part(self, begin: int | None, end: int | None = None) -> "KeyMap":
         """The numbers of ``key[begin:end]``."""
         if (begin, end) not in self._parts:
@@ -65,7 +90,7 @@ class KeyMap:
         """Those for which the function has not been called, each once."""
         if len(self._found) < len(self._keys):
             self._found = np.append(self._found, np.full(2 * len(self._keys) - len(self._found), -1))
-        return np.unique(numbers[self._found[numbers] < 0])
+        return self._keys.distinct(numbers[self._found[numbers] < 0])
 
     @property
     def known(self) -> IntArray:
@@ -93,18 +118,21 @@ class Column(Mapping[Key, float]):
     @classmethod
     def join(cls, keys: Keys, numbers: IntArray, values: Numbers, how: Join = "sum") -> "Column":
         """Join the values that have the same key. A sum with NaN is NaN; the largest value ignores NaN."""
-        distinct, place = np.unique(numbers, return_inverse=True)
+        distinct = keys.distinct(numbers)
         if how == "sum":
-            return cls(keys, distinct, np.bincount(place, values, len(distinct)).astype(np.float64))
-        largest = np.full(len(distinct), np.nan)
-        np.fmax.at(largest, place, values)
-        return cls(keys, distinct, largest)
+            return cls(keys, distinct, np.bincount(numbers, values, len(keys))[distinct].astype(np.float64))
+        largest = np.full(len(keys), np.nan)
+        np.fmax.at(largest, numbers, values)
+        return cls(keys, distinct, largest[distinct])
 
     @classmethod
     def first_of(cls, columns: Sequence["Column"]) -> "Column":
         """Unite columns with the same table. Each key has the value of the first column that has it."""
-        numbers, place = np.unique(np.concatenate([one.numbers for one in columns]), return_index=True)
-        return cls(columns[0].table, numbers, np.concatenate([one.array for one in columns])[place])
+        keys = columns[0].table
+        numbers, values = keys.distinct(*(one.numbers for one in columns)), np.empty(len(keys))
+        for one in reversed(columns):
+            values[one.numbers] = one.array
+        return cls(keys, numbers, values[numbers])
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -117,13 +145,16 @@ class Column(Mapping[Key, float]):
 
     def at(self, numbers: IntArray) -> Numbers:
         """The values of these keys; NaN for those without a row."""
-        if not len(self):
-            return np.full(len(numbers), np.nan)
-        place = np.searchsorted(self.numbers, numbers).clip(max=len(self) - 1)
-        return np.where(self.numbers[place] == numbers, self.array[place], np.nan)
+        values = np.full(len(self.table), np.nan)
+        values[self.numbers] = self.array
+        return values[numbers]
 
     def only(self, wanted: NDArray[np.bool_]) -> "Column":
         return Column(self.table, self.numbers[wanted], self.array[wanted])
+
+    def among(self, numbers: IntArray) -> "Column":
+        """The rows with these keys."""
+        return self.only(self.table.among(self.numbers, numbers))
 
     def part(self, begin: int | None, end: int | None = None) -> IntArray:
         """``[R]`` the numbers of a part of each key."""

@@ -30,8 +30,8 @@ class KnownCalls:
     def forget(self, keys: Keys, names: IntArray) -> "KnownCalls":
         """Without the calls and the calls of services that have these numbers: they have other names now."""
         calls = self.calls.to(keys)
-        ends = (calls.numbers, calls.part(0, 2), calls.part(2))
-        return KnownCalls(calls.only(~np.any([np.isin(one, names) for one in ends], axis=0)), self.services)
+        gone = [keys.among(one, names) for one in (calls.numbers, calls.part(0, 2), calls.part(2))]
+        return KnownCalls(calls.only(~np.any(gone, axis=0)), self.services)
 
     def list_all(self, requests: Column, services: Column, now: float) -> tuple["KnownCalls", Column]:
         """The requests of all known calls, 1/s, and 0 of those that are not made.
@@ -42,9 +42,10 @@ class KnownCalls:
         """
         keys = requests.table
         seen, calls = _see(self.services, services, now), self.calls.to(keys)
-        reports = np.isin(calls.part(0, 2), np.append(services.numbers, requests.part(0, 2)))
-        gone = np.isin(calls.part(2), np.setdiff1d(seen.numbers, services.numbers))
-        is_made = np.isin(calls.numbers, requests.numbers[requests.array != 0])
+        caller, callee = calls.part(0, 2), calls.part(2)
+        reports = keys.among(caller, services.numbers, requests.part(0, 2))
+        gone = keys.among(callee, seen.numbers) & ~keys.among(callee, services.numbers)
+        is_made = keys.among(calls.numbers, requests.numbers[requests.array != 0])
         silent = calls.only(reports & ~gone & ~is_made)
         none = Column(keys, silent.numbers, np.zeros(len(silent)))
         return KnownCalls(calls, seen), Column.first_of([requests.only(requests.array > 0), none])

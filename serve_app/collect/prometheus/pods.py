@@ -28,7 +28,7 @@ from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyMap
 from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, with_owner
 from serve_app.collect.prometheus.query import Join, Query
-from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
+from serve_app.collect.prometheus.workloads import WorkloadServices, serve, services_of
 from serve_app.collect.service_labels import SAFE
 
 # The parts of these keys that other queries share are next to each other, so that they can be cut out.
@@ -186,14 +186,10 @@ class Pods:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
         if resource not in self._measured:
             return None
-        used, capacity = (one.only(np.isin(one.numbers, self._running)) for one in self._measured[resource])
-        keys, workloads = self._keys, self._workload_of.at(used.numbers).astype(np.int64)
-        used, capacity = (Column.join(keys, workloads, one.array) for one in (used, capacity))
-        names = enumerate(keys.name(used.numbers))
-        pairs = [(row, service) for row, workload in names for service in services_of(workload, serving)]
-        rows, services = [row for row, _ in pairs], keys.numbers(service for _, service in pairs)
-        used, capacity = (Column.join(keys, services, one.array[rows]) for one in (used, capacity))
-        return Column(keys, used.numbers, used.array / capacity.array)
+        used, capacity = (one.among(self._running) for one in self._measured[resource])
+        rows, services = serve(self._keys, self._workload_of.at(used.numbers).astype(np.int64), serving)
+        used, capacity = (Column.join(self._keys, services, one.array[rows]) for one in (used, capacity))
+        return Column(self._keys, used.numbers, used.array / capacity.array)
 
     def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
         """Usage of each pod, and what it may use; only of pods of which both are known."""
@@ -231,7 +227,7 @@ class Pods:
         if not {NODES, CORDONED} <= self._known.keys():
             return None
         nodes = self._known[NODES]
-        on_them = nodes.part(0, 2)[np.isin(nodes.part(2), self._known[CORDONED].numbers)]
+        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._known[CORDONED].numbers)]
         return frozenset(self._keys.name(self._workloads(on_them)))
 
     def by_workload(self, column: Column, how: Join) -> Column:
@@ -245,11 +241,8 @@ class Pods:
         """
         workloads = self._workload_of.at(column.part(-2))
         usable = np.isfinite(workloads) & np.isfinite(column.array)
-        others, base = column.part(0, -2)[usable], len(self._keys)
-        pairs, place = np.unique(workloads[usable].astype(np.int64) * base + others, return_inverse=True)
-        ends = (divmod(pair, base) for pair in pairs.tolist())
-        numbers = self._keys.numbers((*self._keys[workload], *self._keys[other]) for workload, other in ends)
-        return Column.join(self._keys, numbers[place], column.array[usable], how)
+        numbers = self._keys.joined(workloads[usable].astype(np.int64), column.part(0, -2)[usable])
+        return Column.join(self._keys, numbers, column.array[usable], how)
 
     def _workloads(self, pods: IntArray) -> IntArray:
         """The workloads of these pods, each once."""

@@ -40,10 +40,8 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
         return dict(columns)
     keys = columns["requests"].table
     by = {role: column.part(parts) for role, column in columns.items()}
-    order = list(
-        dict.fromkeys([*(keys.number((one,)) for one in reporters), *np.unique(np.concatenate([*by.values()]))])
-    )
-    rows = np.unique(np.concatenate([*named.values()]))
+    order = list(dict.fromkeys([*(keys.number((one,)) for one in reporters), *keys.distinct(*by.values()).tolist()]))
+    rows = keys.distinct(*named.values())
     place, rank = np.zeros((2, len(keys)), np.int64)
     place[rows], rank[order] = np.arange(len(rows)), np.arange(len(order))
     cells = {role: place[named[role]] * len(order) + rank[by[role]] for role in columns}
@@ -92,8 +90,8 @@ def _calls_of_waypoints(
     seen = requests > 0
     by_others = np.delete(seen, destination, axis=1).any(axis=1)
     caller, callee = keys.part(0, 2)(rows), keys.part(2, 4)(rows)
-    passed = np.isin(callee, callee[seen[:, waypoint]])
-    known = np.isin(caller, np.append(callee[seen.any(axis=1)], caller[by_others]))
+    passed = keys.among(callee, callee[seen[:, waypoint]])
+    known = keys.among(caller, callee[seen.any(axis=1)], caller[by_others])
     found: NDArray[np.bool_] = seen[:, destination] & ~by_others & passed & ~known
     return found
 
@@ -106,9 +104,10 @@ def without_relayed(requests: Column, services: Column, relays: IntArray) -> Col
         services: requests of the services that are measured themselves.
         relays: numbers of services.
     """
-    by_relay, callee = np.isin(requests.part(0, 2), relays), requests.part(2)
-    passed = np.setdiff1d(callee[~by_relay], services.numbers)
-    return requests.only(~(by_relay & np.isin(callee, passed)))
+    keys, callee = requests.table, requests.part(2)
+    by_relay = keys.among(requests.part(0, 2), relays)
+    passed = keys.among(callee, callee[~by_relay]) & ~keys.among(callee, services.numbers)
+    return requests.only(~(by_relay & passed))
 
 
 def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:

@@ -59,11 +59,11 @@ def assemble(
     """
     requests, listed = services["requests"], calls["requests"]
     keys = listed.table
-    callers = keys.name(np.unique(listed.part(0, 2)))
+    callers = keys.name(keys.distinct(listed.part(0, 2)))
     outside = keys.numbers(key for key in callers if key[1] in external or key in NAMELESS)
-    made = listed.only(~np.isin(listed.part(0, 2), outside))  # by a service
+    made = listed.only(~keys.among(listed.part(0, 2), outside))  # by a service
     ends = made.part(0, 2), made.part(2)
-    names = sorted(keys.name(np.unique(np.concatenate([requests.to(keys).numbers, *ends]))))
+    names = sorted(keys.name(keys.distinct(requests.to(keys).numbers, *ends)))
     rows = keys.numbers(names)
     row_of = np.zeros(len(keys), np.int64)
     row_of[rows] = np.arange(len(rows))

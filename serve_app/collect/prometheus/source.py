@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-import numpy as np
-
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
@@ -313,7 +311,7 @@ class PrometheusSource:
         if query is None:
             return
         calls = found[CALLS]["requests"]
-        new = [key for key in calls.table.name(np.unique(calls.part(0, 2))) if not names.is_known(key)]
+        new = [key for key in calls.table.name(calls.table.distinct(calls.part(0, 2))) if not names.is_known(key)]
         if new:
             text = self._text((CALLS, "callers"), query)
             answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
