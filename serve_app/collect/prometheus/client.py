@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import compress
 from math import nan
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
@@ -120,8 +121,10 @@ class RangeAnswer:
         """The result at one instant, as an instant query would have it."""
         if self.outcome.failed or not self.label_sets:
             return self.outcome
-        rows = np.flatnonzero(self.present[:, number]).tolist()
-        return QueryAnswer(Samples([self.label_sets[i] for i in rows], self.values[rows, number]))
+        present = self.present[:, number]
+        if present.all():
+            return QueryAnswer(Samples(self.label_sets, self.values[:, number]))
+        return QueryAnswer(Samples([*compress(self.label_sets, present.tolist())], self.values[present, number]))
 
 
 class Prometheus:
@@ -198,13 +201,16 @@ class Prometheus:
             )
         except OSError as error:
             return RangeAnswer(_failed(error))
-        values = np.full((len(found), instants.count), np.nan)
-        present = np.zeros(values.shape, bool)
-        for row, one in enumerate(found):
-            for point in one.values or ():
-                number = None if point.at is None else instants.find(point.at)
-                if number is not None:
-                    values[row, number], present[row, number] = np.nan if point.value is None else point.value, True
+        points = [one.values or [] for one in found]
+        at = np.array([point.at for its in points for point in its], np.float64)  # null becomes NaN
+        number = np.rint((at - instants.begin) / instants.step)
+        is_one = np.abs(instants.begin + number * instants.step - at) < NEAR
+        is_one &= (number >= 0) & (number < instants.count)
+        row = np.repeat(np.arange(len(found)), [*map(len, points)])[is_one]
+        cell = row, number[is_one].astype(np.int64)
+        values, present = np.full((len(found), instants.count), np.nan), np.zeros((len(found), instants.count), bool)
+        values[cell] = np.array([point.value for its in points for point in its], np.float64)[is_one]
+        present[cell] = True
         return RangeAnswer(QueryAnswer(), [bytes(one.metric) for one in found], values, present)
 
     def close(self) -> None:

@@ -74,6 +74,7 @@ class PrometheusSource:
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
+        self._texts: tuple[object, Mapping[Role, str]] = None, {}  # of the last poll, and what they were made for
         self.dialect: Dialect | None = None  # without clusters in its names
         self._dialect: Dialect  # with them
         self._rows: MeshRows
@@ -136,8 +137,8 @@ class PrometheusSource:
         if len(self._columns) > MAX_LABEL_SETS:
             self._begin_rows(keeps_names=True)
         self._read_rules = self._find_rules(at)
-        queries, since = self._queries_to_read(), self._since(at)
-        texts = {role: self._text(role, query, since) for role, query in queries.items()}
+        queries = self._queries_to_read()
+        texts = self._texts_of(queries, self._since(at))
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         found, stale, masked = self._columns.poll(queries, answers, at, self.plan.window_seconds)
         poll = Poll(
@@ -230,6 +231,13 @@ class PrometheusSource:
         label = self._cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
+
+    def _texts_of(self, queries: Queries, since_seconds: float) -> Mapping[Role, str]:
+        """The text of each query. It is made again only if it may be another one."""
+        made_for = self.plan, queries, since_seconds
+        if self._texts[0] != made_for:
+            self._texts = made_for, {role: self._text(role, query, since_seconds) for role, query in queries.items()}
+        return self._texts[1]
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         plan = self.plan
