@@ -27,7 +27,7 @@ from serve_app.collect.otlp.decode import Attributes, Measure, Point, has_connec
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.dialects.opentelemetry import UNKNOWN, USER
 from serve_app.collect.prometheus.frames import bucket_quantile
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.service_labels import ServiceLabels
@@ -204,7 +204,7 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     if not services["requests"]:
         return None, graph.known
     services["server_buckets"] = virtual_servers | services["server_buckets"]
-    keys = Keys()
+    keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
     known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
     # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
@@ -234,7 +234,7 @@ def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) ->
         totals[key] = known, sums + rates
 
 
-def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: Keys) -> dict[str, Column]:
+def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: KeyTable) -> dict[str, Column]:
     """Columns by role: requests and failures, 1/s, and quantiles of the latency, s."""
     columns = {
         role: Column.of({key: float(rates[0]) for key, (_, rates) in totals[role].items()}, keys)

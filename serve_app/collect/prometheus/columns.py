@@ -15,7 +15,7 @@ from serve_app.collect.prometheus.frames import (
     read_column,
     read_quantiles,
 )
-from serve_app.collect.prometheus.keys import Column, Keys
+from serve_app.collect.prometheus.keys import Column, KeyTable
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import PODS
@@ -27,11 +27,11 @@ FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would co
 
 
 class ColumnCache:
-    """Reads columns. The labels of queries with the same labels are read once, and those of a query that has the same
-    series as in the last poll are not read again."""
+    """Reads columns. The labels of queries with the same labels are read once, and not again while a query has the
+    same series."""
 
     def __init__(self) -> None:
-        self._keys, self._services = Keys(), ServiceLabels()
+        self._keys, self._services = KeyTable(), ServiceLabels()
         self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
         self._labels: dict[Role, ReadLabels] = {}  # of the last result of each query
         self._newest: dict[Role, tuple[Mapping[str, Column], datetime]] = {}  # of the last successful query

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.long_requests import MIN_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
@@ -47,7 +47,7 @@ class LabelReader:
     """
 
     labels: tuple[str, ...]
-    keys: Keys = field(default_factory=Keys)
+    keys: KeyTable = field(default_factory=KeyTable)
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
     _known: dict[bytes, int] = field(default_factory=dict)  # label sets
@@ -110,7 +110,7 @@ class ReadLabels:
     bucket."""
 
     label_sets: Sequence[bytes]
-    keys: Keys
+    keys: KeyTable
     owners: IntArray
     bounds: Numbers
     dropped: DroppedSeries | None

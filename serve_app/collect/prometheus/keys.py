@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.query import Join
 Key = tuple[str, ...]
 
 
-class Keys:
+class KeyTable:
     """Numbers keys in the order in which they appear. Services, calls, pods and parts of keys share the numbers."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Keys:
         """These numbers, each once, ascending."""
         return np.flatnonzero(self._mask(numbers))
 
-    def joined(self, first: IntArray, second: IntArray) -> IntArray:
+    def join(self, first: IntArray, second: IntArray) -> IntArray:
         """``[R]`` the numbers of the keys that begin with one key and continue with another."""
         if (second == self.number(())).all():
             return first
@@ -76,7 +76,7 @@ class Keys:
 class KeyMap:
     """A function from keys to keys, by their numbers. It is called once for each key."""
 
-    def __init__(self, keys: Keys, function: Callable[[Key], Key]) -> None:
+    def __init__(self, keys: KeyTable, function: Callable[[Key], Key]) -> None:
         self._keys, self._function = keys, function
         self._found: IntArray = np.empty(0, np.int64)  # by number; -1: not yet known
 
@@ -107,16 +107,16 @@ class Column(Mapping[Key, float]):
         values: ``[R]``.
     """
 
-    def __init__(self, keys: Keys, numbers: IntArray, values: Numbers) -> None:
+    def __init__(self, keys: KeyTable, numbers: IntArray, values: Numbers) -> None:
         self.table, self.numbers, self.array = keys, numbers, values
 
     @classmethod
-    def of(cls, values: Mapping[Key, float], keys: Keys | None = None) -> "Column":
-        table = Keys() if keys is None else keys
+    def of(cls, values: Mapping[Key, float], keys: KeyTable | None = None) -> "Column":
+        table = KeyTable() if keys is None else keys
         return cls.join(table, table.numbers(values), np.array([*values.values()], np.float64))
 
     @classmethod
-    def join(cls, keys: Keys, numbers: IntArray, values: Numbers, how: Join = "sum") -> "Column":
+    def join(cls, keys: KeyTable, numbers: IntArray, values: Numbers, how: Join = "sum") -> "Column":
         """Join the values that have the same key. A sum with NaN is NaN; the largest value ignores NaN."""
         distinct = keys.distinct(numbers)
         if how == "sum":
@@ -160,7 +160,7 @@ class Column(Mapping[Key, float]):
         """``[R]`` the numbers of a part of each key."""
         return self.table.part(begin, end)(self.numbers)
 
-    def to(self, keys: Keys) -> "Column":
+    def to(self, keys: KeyTable) -> "Column":
         """The same with the numbers of another table."""
         return self if self.table is keys else Column.of(self, keys)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.snapshot import IntArray
-from serve_app.collect.prometheus.keys import Column, Keys
+from serve_app.collect.prometheus.keys import Column, KeyTable
 
 KNOWN_SECONDS = 1800.0  # after its last request; the detector forgets calls after half an hour, too
 
@@ -27,7 +27,7 @@ class KnownCalls:
         """With the calls that are made now, by their requests."""
         return KnownCalls(_see(self.calls, requests.only(requests.array > 0), now), self.services)
 
-    def forget(self, keys: Keys, names: IntArray) -> "KnownCalls":
+    def forget(self, keys: KeyTable, names: IntArray) -> "KnownCalls":
         """Without the calls and the calls of services that have these numbers: they have other names now."""
         calls = self.calls.to(keys)
         gone = [keys.among(one, names) for one in (calls.numbers, calls.part(0, 2), calls.part(2))]

@@ -241,7 +241,7 @@ class Pods:
         """
         workloads = self._workload_of.at(column.part(-2))
         usable = np.isfinite(workloads) & np.isfinite(column.array)
-        numbers = self._keys.joined(workloads[usable].astype(np.int64), column.part(0, -2)[usable])
+        numbers = self._keys.join(workloads[usable].astype(np.int64), column.part(0, -2)[usable])
         return Column.join(self._keys, numbers, column.array[usable], how)
 
     def _workloads(self, pods: IntArray) -> IntArray:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.keys import Column, Columns, KeyMap, Keys
+from serve_app.collect.prometheus.keys import Column, Columns, KeyMap, KeyTable
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
@@ -32,7 +32,7 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
         columns: by role; ``requests`` is required. Keys have the names, and behind them the reporter if ``reporters``
             are given.
         reporters: the preferred one first. Others count after these.
-        shown: the names to show for those of a key.
+        shown: names to show, by key.
         parts: of the names.
     """
     named = {role: shown(column.numbers) for role, column in columns.items()}
@@ -48,7 +48,7 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
     shape = len(rows), len(order)
     requests = _sums(columns["requests"].array, cells["requests"], shape)
     best = _best(requests, np.concatenate([*cells.values()]))
-    is_row = ~_is_nobody(keys, rows)
+    is_row = ~_is_nameless(keys, rows)
     if parts == 4 and {WAYPOINT, DESTINATION} <= set(reporters):
         is_row &= ~_calls_of_waypoints(keys, rows, requests, *map(reporters.index, (WAYPOINT, DESTINATION)))
 
@@ -76,15 +76,15 @@ def _best(requests: Numbers, cells: IntArray) -> IntArray:
     return best
 
 
-def _is_nobody(keys: Keys, rows: IntArray) -> NDArray[np.bool_]:
+def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
     """``[N]`` whether one of the services is none."""
-    nobody = keys.number(NO_SERVICE)
-    found: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nobody) | (keys.part(2, 4)(rows) == nobody)
+    nameless = keys.number(NO_SERVICE)
+    found: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
     return found
 
 
 def _calls_of_waypoints(
-    keys: Keys, rows: IntArray, requests: Numbers, waypoint: int, destination: int
+    keys: KeyTable, rows: IntArray, requests: Numbers, waypoint: int, destination: int
 ) -> NDArray[np.bool_]:
     """``[N]`` whether the caller is a waypoint."""
     seen = requests > 0

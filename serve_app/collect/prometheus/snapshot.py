@@ -18,7 +18,7 @@ from model.snapshot import (
     Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.keys import Column, Columns, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyTable
 from serve_app.collect.service_labels import NAMELESS
 
 # Metrics that are the values of one role, unchanged.
@@ -117,7 +117,7 @@ def _clean_calls(edges: Numbers) -> Numbers:
     return cleaned
 
 
-def _values(column: Column | None, keys: Keys, numbers: IntArray) -> Numbers:
+def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
     """``[len(numbers)]`` values of a column; NaN for what it does not have."""
     return np.full(len(numbers), np.nan) if column is None else column.to(keys).at(numbers)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from model.snapshot import IntArray, PlannedChange
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.query import Join
 
 RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
@@ -49,7 +49,7 @@ def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
     return serving.get(workload, (workload,))
 
 
-def serve(keys: Keys, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
+def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
     """Rows for each service of each workload: ``[S]`` place of the workload in ``[R]``, and ``[S]`` service."""
     numbers = keys.distinct(workloads)
     served = [[keys.number(tuple(one)) for one in services_of(name, serving)] for name in keys.name(numbers)]
@@ -67,7 +67,7 @@ def by_service(column: Column, serving: WorkloadServices, how: Join) -> Column:
     """Join the values of workloads, with which the keys begin, by the services that they serve."""
     rest = column.part(2)
     rows, services = serve(column.table, column.part(0, 2), serving)
-    return Column.join(column.table, column.table.joined(services, rest[rows]), column.array[rows], how)
+    return Column.join(column.table, column.table.join(services, rest[rows]), column.array[rows], how)
 
 
 def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:

@@ -7,7 +7,7 @@ import pytest
 from serve_app.collect.prometheus.combine import MeshRows, combine, level_of, split_level
 from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings import MeshSettings
 
@@ -27,7 +27,7 @@ class Sources:
 
     def __init__(self) -> None:
         self.levels: dict[str, dict[str, Column]] = {}
-        self.keys = Keys()
+        self.keys = KeyTable()
 
     def add(self, part: str, services: Mapping[str, Values], calls: Mapping[str, Values]) -> "Sources":
         for level, given in (("services", services), ("calls", calls)):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 
 Rates = Mapping[Key, float]
@@ -18,7 +18,7 @@ class Mesh:
     """The rows of polls, 15 s apart."""
 
     def __init__(self) -> None:
-        self.known, self.now, self.keys = KnownCalls(), 0.0, Keys()
+        self.known, self.now, self.keys = KnownCalls(), 0.0, KeyTable()
 
     def poll(self, calls: Rates, services: Rates, after: float = 15.0) -> Mapping[Key, float]:
         """Return the calls that are listed."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.keys import Column, Keys
+from serve_app.collect.prometheus.keys import Column, KeyTable
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
     CORDONED,
@@ -29,7 +29,7 @@ class Cluster:
     """Columns as a poll reads them."""
 
     columns: dict[str, Column] = field(default_factory=dict)
-    keys: Keys = field(default_factory=Keys)
+    keys: KeyTable = field(default_factory=KeyTable)
 
     def set(self, role: str, values: Mapping[Any, float]) -> None:
         """Set the column of a role; the keys have the parts that its query names."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.keys import Column, Key, KeyMap, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyMap, KeyTable
 from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 
 CALL: Key = ("shop", "web", "shop", "cart")
@@ -18,7 +18,7 @@ def join(
     reporters: tuple[str, ...] = PREFERRED,
 ) -> dict[str, Column]:
     """Join columns whose callers have these new names."""
-    keys = Keys()
+    keys = KeyTable()
     shown = KeyMap(keys, lambda key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:4]))
     return join_rows({role: Column.of(values, keys) for role, values in columns.items()}, reporters, shown, 4)
 
@@ -144,7 +144,7 @@ def test_requests_that_a_gateway_passes_on_count_once(
 ) -> None:
     requests: dict[Key, float] = {("shop", a, "shop", b): float(rate) for (a, b), rate in calls.items()}
     services: dict[Key, float] = {("shop", name): 1.0 for name in measured}
-    keys = Keys()
+    keys = KeyTable()
     made, measured_ones = Column.of(requests, keys), Column.of(services, keys)
     gates = keys.numbers([("shop", "gate"), ("shop", "other-gate")])
     found = without_relayed(made, measured_ones, gates)

@@ -7,7 +7,7 @@ import pytest
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.combine import KUBERNETES
-from serve_app.collect.prometheus.keys import Column, Key, Keys
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.signals import (
     DISK,
     PENDING,
@@ -55,7 +55,7 @@ def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
 
 
 def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
-    keys = Keys()
+    keys = KeyTable()
     read = {role: Column.of(values, keys) for role, values in columns.items()}
     signals, _ = read_signals(read, {}, SERVICES, Queues())
     return {(one.kind.value, one.service): one.value for one in signals}
