@@ -24,9 +24,6 @@ class KeyTable:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __getitem__(self, number: int) -> Key:
-        return self._keys[number]
-
     def number(self, key: Key) -> int:
         """The number of a key; a new key is added."""
         number = self._numbers.setdefault(key, len(self._keys))

@@ -40,6 +40,7 @@ class ServiceNames:
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
+    _contested: set[Key] = field(default_factory=set)  # callers of which several Services are known
     _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
     _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
 
@@ -92,18 +93,17 @@ class ServiceNames:
 
     def add_served(self, serves: Mapping[Key, float]) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
-        may_rename = False
+        has_new = False
         for key, count in serves.items():
             if key[1] not in self.unnamed:
                 self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
-                may_rename |= key[2:4] not in counts or len(counts) > 1
+                has_new |= key[2:4] not in counts
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
         while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
-        if may_rename:
-            self._rename()
+        self._rename(self._names if has_new else self._contested & self._names.keys())
 
     def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
         """Learn which caller runs as which workload.
@@ -115,7 +115,7 @@ class ServiceNames:
             self._workloads.setdefault(caller, set())
         for key in callers:
             self._workloads.setdefault(key[:2], set()).add(key[2:4])
-        self._rename()
+        self._rename(self._names)
 
     def is_known(self, caller: Key) -> bool:
         """Whether the caller's workloads were asked for."""
@@ -133,10 +133,10 @@ class ServiceNames:
         another one."""
         return callee if callee in self._services else self.of(callee)
 
-    def _rename(self) -> None:
-        renamed = {caller: self._choose(caller, name) for caller, name in self._names.items()}
-        self.version += renamed != self._names
-        self._names = renamed
+    def _rename(self, callers: Iterable[Key]) -> None:
+        renamed = {caller: self._choose(caller, self._names[caller]) for caller in callers}
+        self.version += any(name != self._names[caller] for caller, name in renamed.items())
+        self._names |= renamed
 
     def _choose(self, caller: Key, present: Key) -> Key:
         if caller[1] in self.unnamed:
@@ -148,6 +148,8 @@ class ServiceNames:
                 counts[service] += count
         if not counts:
             return present
+        if len(counts) > 1:
+            self._contested.add(caller)
         for name in (caller, *sorted(workloads)):
             if name in counts:
                 return name
