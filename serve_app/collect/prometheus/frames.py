@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -53,14 +54,6 @@ class LabelReader:
     _known: dict[bytes, int] = field(default_factory=dict)  # label sets
     _owners: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # of each: number of its key; -1: none
     _bounds: Numbers = field(default_factory=lambda: np.empty(0))  # of each bucket; NaN: unreadable
-    _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
-
-    def __post_init__(self) -> None:
-        names = self.labels[: 2 * self.ends]
-        self._services = [
-            (tuple(of.split("|")), tuple(name.split("|")), of[1:] if of.startswith("=") else "")
-            for of, name in zip(names[::2], names[1::2], strict=True)
-        ]
 
     def __len__(self) -> int:
         """Number of label sets that are known."""
@@ -97,14 +90,14 @@ class LabelReader:
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
         key: Key = ()
-        for namespaces, names, constant in self._services:
-            of = (constant,) if constant else _values(namespaces, values)
-            key += self.services.read(of, _values(names, values), is_fixed=bool(constant))
+        for place in range(0, 2 * self.ends, 2):
+            of, name = self.labels[place : place + 2]
+            key += self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
         others = enumerate(self.labels[2 * self.ends :])
         return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in others)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ReadLabels:
     """What the labels of a reply say: of each series, the number of its key, -1 without one, and the bound of its
     bucket."""
@@ -115,11 +108,20 @@ class ReadLabels:
     bounds: Numbers
     dropped: DroppedSeries | None
 
+    @cached_property
+    def cells(self) -> tuple[NDArray[np.bool_], IntArray, Numbers, IntArray]:
+        """The table of all buckets: which series are buckets; the keys of its rows; the bounds of its columns; and the
+        cell of each bucket."""
+        is_bucket = (self.owners >= 0) & ~np.isnan(self.bounds)
+        present, row = np.unique(self.owners[is_bucket], return_inverse=True)
+        bounds, place = np.unique(self.bounds[is_bucket], return_inverse=True)
+        return is_bucket, present, bounds, row * len(bounds) + place
 
-def _values(labels: tuple[str, ...], values: Mapping[str, str | None]) -> tuple[str, ...]:
-    if len(labels) == 1:
-        return (values.get(labels[0]) or "",)
-    return tuple([values.get(label) or "" for label in labels])
+
+def _values(label: str, values: Mapping[str, str | None]) -> tuple[str, ...]:
+    if label.startswith("="):
+        return (label[1:],)
+    return tuple([values.get(name) or "" for name in label.split("|")])
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
@@ -165,11 +167,8 @@ def read_quantiles(
         A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
         any.
     """
-    is_bucket = (labels.owners >= 0) & ~np.isnan(labels.bounds)
-    present, row = np.unique(labels.owners[is_bucket], return_inverse=True)
-    distinct, place = np.unique(labels.bounds[is_bucket], return_inverse=True)
-    cells, size = row * len(distinct) + place, len(present) * len(distinct)
-    rates = values[is_bucket]
+    is_bucket, present, distinct, cells = labels.cells
+    size, rates = len(present) * len(distinct), values[is_bucket]
     is_known = np.isfinite(rates)
     counts: Numbers = np.bincount(cells[is_known], rates[is_known], size).astype(np.float64)
     counts[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
