@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.workloads import Controllers
 from tests.live.series import Export, Numbers, counter_values, gauge_values, write_series
 from tests.serve_app.collect.prometheus.cluster import workload_of

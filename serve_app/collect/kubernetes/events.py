@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from model.verdict import ClusterEvent
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 from serve_app.collect.service_labels import SAFE
 

@@ -26,7 +26,8 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.otlp.decode import Attributes, Measure, Point, has_connection_type, virtual_end
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.dialects.opentelemetry import UNKNOWN, USER
-from serve_app.collect.prometheus.frames import Column, Key, bucket_quantile
+from serve_app.collect.prometheus.frames import bucket_quantile
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.service_labels import ServiceLabels
@@ -203,12 +204,13 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     if not services["requests"]:
         return None, graph.known
     services["server_buckets"] = virtual_servers | services["server_buckets"]
-    of_services, of_calls = _columns(services, "server_buckets"), _columns(calls, "client_buckets")
+    keys = KeyTable()
+    of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
     known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
     # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
     callers = of_services["requests"]
     if not any(one.deltas for one in graph.counters.values()):
-        callers = {}
+        callers = Column.of({}, keys)
     of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)[1]  # none measures itself
     at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
@@ -232,18 +234,19 @@ def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) ->
         totals[key] = known, sums + rates
 
 
-def _columns(totals: Mapping[Measure, Totals], buckets: Measure) -> dict[str, Column]:
+def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: KeyTable) -> dict[str, Column]:
     """Columns by role: requests and failures, 1/s, and quantiles of the latency, s."""
     columns = {
-        role: {key: float(rates[0]) for key, (_, rates) in totals[role].items()} for role in ("requests", "failures")
+        role: Column.of({key: float(rates[0]) for key, (_, rates) in totals[role].items()}, keys)
+        for role in ("requests", "failures")
     }
     of_bounds: dict[tuple[float, ...], dict[Key, Numbers]] = defaultdict(dict)
     for key, (bounds, rates) in totals[buckets].items():
         of_bounds[bounds][key] = rates
     for role, share in SHARES.items():
-        found: Column = {}
+        found: dict[Key, float] = {}
         for bounds, by_key in of_bounds.items():
             counts = np.stack([*by_key.values()]).cumsum(axis=1)
             found |= zip(by_key, bucket_quantile(counts, np.array([*bounds, np.inf]), share).tolist(), strict=True)
-        columns[role] = found
+        columns[role] = Column.of(found, keys)
     return columns

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import compress
+from math import nan
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -34,7 +36,6 @@ from serve_app.collect.prometheus.replies import (
     QueryFailed,
     Result,
     StoreReply,
-    StoreSeries,
     refusal,
 )
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
@@ -45,7 +46,7 @@ Numbers = NDArray[np.float64]
 K = TypeVar("K")
 
 MAX_BYTES = 128 << 20  # in one reply
-CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
+CHUNK = 1 << 20  # bytes per read; the deadline is checked after each
 NEAR = 1e-3  # s, within which two instants are one
 MAY_BE_THE_METHOD = (403, 404, 405, 411, 415, 501)  # statuses with which gateways refuse POST or GET
 OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
@@ -120,8 +121,10 @@ class RangeAnswer:
         """The result at one instant, as an instant query would have it."""
         if self.outcome.failed or not self.label_sets:
             return self.outcome
-        rows = np.flatnonzero(self.present[:, number]).tolist()
-        return QueryAnswer(Samples([self.label_sets[i] for i in rows], self.values[rows, number]))
+        present = self.present[:, number]
+        if present.all():
+            return QueryAnswer(Samples(self.label_sets, self.values[:, number]))
+        return QueryAnswer(Samples([*compress(self.label_sets, present.tolist())], self.values[present, number]))
 
 
 class Prometheus:
@@ -198,13 +201,16 @@ class Prometheus:
             )
         except OSError as error:
             return RangeAnswer(_failed(error))
-        values = np.full((len(found), instants.count), np.nan)
-        present = np.zeros(values.shape, bool)
-        for row, one in enumerate(found):
-            for point in one.values or ():
-                number = None if point.at is None else instants.find(point.at)
-                if number is not None:
-                    values[row, number], present[row, number] = np.nan if point.value is None else point.value, True
+        points = [one.values or [] for one in found]
+        at = np.array([point.at for its in points for point in its], np.float64)  # null becomes NaN
+        number = np.rint((at - instants.begin) / instants.step)
+        is_one = np.abs(instants.begin + number * instants.step - at) < NEAR
+        is_one &= (number >= 0) & (number < instants.count)
+        row = np.repeat(np.arange(len(found)), [*map(len, points)])[is_one]
+        cell = row, number[is_one].astype(np.int64)
+        values, present = np.full((len(found), instants.count), np.nan), np.zeros((len(found), instants.count), bool)
+        values[cell] = np.array([point.value for its in points for point in its], np.float64)[is_one]
+        present[cell] = True
         return RangeAnswer(QueryAnswer(), [bytes(one.metric) for one in found], values, present)
 
     def close(self) -> None:
@@ -223,8 +229,10 @@ class Prometheus:
             )
         except OSError as error:  # the base class of all errors of requests; unreadable certificates raise one too
             return _failed(error, time.monotonic() - began)
-        values = np.fromiter((_number(one) for one in found), np.float64, len(found))
-        samples = Samples([bytes(one.metric) for one in found], values)
+        values = np.array(
+            [nan if (one := series.value) is None or one.value is None else one.value for series in found]
+        )
+        samples = Samples([bytes(series.metric) for series in found], values)
         return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
@@ -360,10 +368,6 @@ def _issue(tokens: TokenSource) -> str:
 def _limit(left: float) -> dict[str, str]:
     """The deadline in Prometheus: seconds without a unit, because it refuses a unit with a decimal point ("5.000s")."""
     return {"timeout": f"{left:.3f}"}
-
-
-def _number(series: StoreSeries) -> float:
-    return np.nan if series.value is None or series.value.value is None else series.value.value
 
 
 def _failed(error: OSError, seconds: float = 0.0) -> QueryAnswer:

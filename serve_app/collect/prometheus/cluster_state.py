@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.snapshot import Owner, PlannedChange, ServicePolicy, Signal
-from serve_app.collect.prometheus.frames import Columns, Key
+from serve_app.collect.prometheus.keys import Columns, Key
 from serve_app.collect.prometheus.kubernetes import (
     CONTROLLERS,
     OWNERS_OF_SERVICES,
@@ -70,7 +70,7 @@ class ClusterState:
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
         if annotations is not None and (annotations or now):
             on_pods = known.get("pod_annotations")
-            of_pods = pods.by_workload(on_pods, max) if pods and on_pods is not None else None
+            of_pods = pods.by_workload(on_pods, "max") if pods and on_pods is not None else None
             self._policies, self.ignored_annotations = read_annotations((annotations, of_pods), serving)
         if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (owned or now):
             self._owners = read_owners(owned, self._owner_labels, serving)

@@ -1,20 +1,21 @@
 """Columns of queries between polls: what is known of labels, and the values that stand in for a failed query."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from serve_app.collect.base import Role
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
 from serve_app.collect.prometheus.combine import ENDS, KUBERNETES, Levels, split_level
 from serve_app.collect.prometheus.frames import (
-    BucketReader,
-    Column,
+    BUCKET,
     DroppedSeries,
     LabelReader,
+    ReadLabels,
     read_column,
     read_quantiles,
 )
+from serve_app.collect.prometheus.keys import Column, KeyTable
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import PODS
@@ -26,19 +27,18 @@ FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would co
 
 
 class ColumnCache:
-    """Reads columns. The labels of queries with the same labels are read once."""
+    """Reads columns. The labels of queries with the same labels are read once, and not again while a query has the
+    same series."""
 
     def __init__(self) -> None:
-        self._services = ServiceLabels()
+        self._keys, self._services = KeyTable(), ServiceLabels()
         self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
-        self._buckets: dict[tuple[int, tuple[str, ...]], BucketReader] = {}
-        self._dropped: dict[Role, DroppedSeries | None] = {}
+        self._labels: dict[Role, ReadLabels] = {}  # of the last result of each query
         self._newest: dict[Role, tuple[Mapping[str, Column], datetime]] = {}  # of the last successful query
 
     def __len__(self) -> int:
         """Number of label sets that are known."""
-        readers = (*self._readers.values(), *(bucket.labels for bucket in self._buckets.values()))
-        return sum(len(reader.known) for reader in readers)
+        return sum(map(len, self._readers.values()))
 
     def poll(
         self,
@@ -75,30 +75,30 @@ class ColumnCache:
 
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
-        ends = ENDS.get(split_level(role[0])[0], 0)
-        which = ends, query.labels
-        if role[1] != "buckets":
-            reader = self._readers.setdefault(which, LabelReader(query.labels, self._services, ends))
-            column = read_column(samples, reader, query.joined_by)
-            self._dropped[role] = reader.dropped
-            return {role[1]: _convert_unit(column, query)}
-        if not query.is_verbatim:
-            samples = Samples(samples.label_sets, samples.values / window_seconds)
-        buckets = self._buckets.setdefault(which, BucketReader(query.labels, self._services, ends))
+        is_bucket = role[1] == "buckets"
+        labels = self._read_labels(role, (*query.labels, BUCKET) if is_bucket else query.labels, samples.label_sets)
+        if not is_bucket:
+            column = read_column(samples.values * query.unit, labels, query.joined_by)
+            return {role[1]: column}
+        rates = samples.values if query.is_verbatim else samples.values / window_seconds
         border = Border.of(window_seconds, query.unit)
-        *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
-        self._dropped[role] = buckets.labels.dropped
-        found: dict[str, Column] = {"long_requests": long}
-        return found | {share: _convert_unit(one, query) for share, one in zip(SHARES, columns, strict=True)}
+        *columns, long = read_quantiles(rates, labels, list(SHARES.values()), border)
+        in_seconds = (Column(one.table, one.numbers, one.array * query.unit) for one in columns)
+        return {"long_requests": long} | dict(zip(SHARES, in_seconds, strict=True))
+
+    def _read_labels(self, role: Role, labels: tuple[str, ...], label_sets: Sequence[bytes]) -> ReadLabels:
+        if (last := self._labels.get(role)) is None or last.label_sets != label_sets:
+            ends = ENDS.get(split_level(role[0])[0], 0)
+            if (reader := self._readers.get((ends, labels))) is None:
+                reader = self._readers[ends, labels] = LabelReader(labels, self._keys, self._services, ends)
+            last = self._labels[role] = reader.read(label_sets)
+        return last
 
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series of the last result of each query that name no service."""
-        return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
+        labels = ((role, self._labels.get(role)) for role in roles)
+        return {role: one.dropped for role, one in labels if one is not None and one.dropped is not None}
 
     def folded(self) -> dict[str, str]:
         """Names in labels that are no services, with their kind."""
         return dict(self._services.folded)
-
-
-def _convert_unit(found: Column, query: Query) -> Column:
-    return found if query.unit == 1 else {key: value * query.unit for key, value in found.items()}

@@ -6,12 +6,13 @@ two of them measure is read from one of them: rates are never added up. Latencie
 other.
 """
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from serve_app.collect.prometheus.frames import Column, Columns, Key
+import numpy as np
+
+from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyMap
 from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.query import Dialect
 from serve_app.collect.prometheus.reporters import join_rows, without_relayed
@@ -54,8 +55,7 @@ class MeshRows:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._named_calls: set[Key] = set()  # of the first dialect, as its labels name them
-        self._names: dict[str, dict[Key, Key]] = {}  # that keys are shown with, by level
+        self._shown: dict[str, KeyMap] = {}  # names to show for the names of a key, by level
         self._names_version = 0  # of the names of services then
         self.names = ServiceNames(dialect.external)
         self.known: KnownCalls | None = None
@@ -83,14 +83,12 @@ class MeshRows:
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
         """The calls, with those that are known and not made now, and without those that relays pass on."""
-        of_services = services["requests"]
-        requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
-        known = (self.known or KnownCalls()).forget(calls["requests"].keys() - requests.keys()).see_calls(requests, now)
-        others = self._named_calls - calls["requests"].keys()
-        known = known.forget({key for key in others if self._name_call(key) != key})
-        self._named_calls &= known.calls.keys()
-        if renamed := {key for _, names in self._others for key in names.renamed}:
-            known = known.forget({key for key in known.calls if key[:2] in renamed or key[2:] in renamed})
+        of_services, made = services["requests"], calls["requests"]
+        keys = made.table
+        requests = without_relayed(made, of_services, keys.numbers(map(self.names.of, relays)))
+        renamed = keys.numbers(key for _, names in self._others for key in names.renamed)
+        known = (self.known or KnownCalls()).see_calls(requests, now)
+        known = known.forget(keys, np.append(renamed, np.setdiff1d(made.numbers, requests.numbers)))
         self.known, listed = known.list_all(requests, of_services, now)
         return {**calls, "requests": listed}
 
@@ -99,25 +97,31 @@ class MeshRows:
     ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of a dialect with one row for each key, even where several proxies report a request."""
         levels = [level_of(level, self._dialect, part) for level in ENDS]
-        rows = [
-            {key[: 2 * ENDS[level]] for key in set().union(*found[name].values())}
-            for level, name in zip(ENDS, levels, strict=True)
-        ]
-        for level, keys in zip(levels, rows, strict=True):
-            new = keys - self._names.get(level, {}).keys()
-            self.names.see({key[begin : begin + 2] for key in new for begin in range(0, len(key), 2)})
+        names: dict[str, Callable[[Key], Key]] = dict(zip(levels, (name_service, name_call), strict=True))
+        for level in levels:
+            shown = self._show(level, found[level], names[level])
+            for column in found[level].values():
+                new = column.table.name(shown.missing(column.numbers))
+                ends = range(0, 2 * ENDS[split_level(level)[0]], 2)
+                self.names.see({key[begin : begin + 2] for key in new for begin in ends})
         if self.names.version != self._names_version:
-            self._names, self._names_version = {}, self.names.version
-        names = [self._names.setdefault(level, {}) for level in levels]
-        for known, keys, name in zip(names, rows, (name_service, name_call), strict=True):
-            known |= {key: name(key) for key in keys - known.keys()}
-        if part is self._dialect:
-            self._named_calls |= rows[1]
-        services, calls = (
-            join_rows(found[level], preferred, named)
-            for level, preferred, named in zip(levels, part.reporters, names, strict=True)
-        )
+            before, self._shown, self._names_version = self._shown, {}, self.names.version
+            if CALLS in before and self.known is not None:
+                raw, now = before[CALLS].known, self._show(CALLS, found[CALLS], self._name_call)
+                keys, gone = found[CALLS]["requests"].table, np.setdiff1d(before[CALLS](raw), now(raw))
+                self.known = self.known.forget(keys, gone)  # nothing has these names any more
+        rows = []
+        for level, reporters in zip(levels, part.reporters, strict=True):
+            shown = self._show(level, found[level], names[level])
+            rows.append(join_rows(found[level], reporters, shown, 2 * ENDS[split_level(level)[0]]))
+        services, calls = rows
         return services, calls
+
+    def _show(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
+        if level not in self._shown:
+            parts = 2 * ENDS[split_level(level)[0]]
+            self._shown[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
+        return self._shown[level]
 
     def _name_service(self, key: Key) -> Key:
         settled = self.names.settle_key(key)
@@ -139,22 +143,25 @@ class _Measured:
 
     def at_its_place(self) -> "_Measured":
         """Without callers that are not services; for an ingress controller, also without the services behind it."""
-        external = self.dialect.external
-        calls = _only(self.calls, {key for key in self.calls["requests"] if key[1] not in external})
+        external, keys = self.dialect.external, self.calls["requests"].table
+        callers = keys.numbers(key for key in self.callers if key[1] not in external)
+        calls = {role: one.only(keys.among(one.part(0, 2), callers)) for role, one in self.calls.items()}
         services = self.services
         if self.dialect.front_door:
-            services = _only(services, {key[:2] for key in calls["requests"]})
+            services = {role: one.among(callers) for role, one in services.items()}
         return _Measured(self.dialect, services, calls)
 
     @property
     def callers(self) -> set[Key]:
         """Services that make calls."""
-        return {key[:2] for key in self.calls["requests"]}
+        requests = self.calls["requests"]
+        return set(requests.table.name(requests.table.distinct(requests.part(0, 2))))
 
     @property
     def names(self) -> set[Key]:
         """All services."""
-        called = {key[2:] for key in self.calls["requests"]}
+        requests = self.calls["requests"]
+        called = requests.table.name(requests.table.distinct(requests.part(2)))
         return {*self.services["requests"], *called, *self.callers}
 
 
@@ -205,7 +212,10 @@ class _Names:
 
     def rename(self, columns: Columns) -> dict[str, Column]:
         """The columns with names of the earlier dialects."""
-        return {role: {self._name(key): value for key, value in of.items()} for role, of in columns.items()}
+        if not self._other:
+            return dict(columns)
+        name = KeyMap(columns["requests"].table, self._name)
+        return {role: Column.join(one.table, name(one.numbers), one.array) for role, one in columns.items()}
 
     def _size(self) -> tuple[int, ...]:
         return tuple(len(names) for names in (self._known, self._known_callers, self._own, self._own_callers))
@@ -235,25 +245,20 @@ def _same_workload(one: str, other: str) -> bool:
     return long == short or long.startswith(f"{short}-")
 
 
-def _only(columns: Columns, wanted: set[Key]) -> dict[str, Column]:
-    return {role: {key: value for key, value in of.items() if key in wanted} for role, of in columns.items()}
-
-
 def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
     """The columns of the parts, each key from the first part with requests, else from the first that knows the key."""
-    owner: dict[Key, int] = {}
-    for positive in (True, False):
-        for number, columns in enumerate(parts):
-            for key, rate in columns["requests"].items():
-                if rate > 0 or not positive:
-                    owner.setdefault(key, number)
-    united: dict[str, Column] = defaultdict(dict)
-    for number, columns in enumerate(parts):
-        for role, column in columns.items():
-            united[role] |= {key: value for key, value in column.items() if owner.get(key) == number}
-    for columns in parts:
-        for role in LATENCIES & columns.keys():
-            for key, value in columns[role].items():
-                if math.isnan(united[role].get(key, math.nan)):
-                    united[role][key] = value
-    return united
+    requests = [columns["requests"] for columns in parts]
+    candidates = [*(one.only(one.array > 0) for one in requests), *requests]
+    owner = Column.first_of(
+        [Column(one.table, one.numbers, np.full(len(one), i % len(parts))) for i, one in enumerate(candidates)]
+    )
+
+    def unite(role: str) -> Column:
+        every = [(i, columns[role]) for i, columns in enumerate(parts) if role in columns]
+        owned = [one.only(owner.at(one.numbers) == i) for i, one in every]
+        if role not in LATENCIES:
+            return Column.first_of(owned)
+        known = [one.only(~np.isnan(one.array)) for one in (*owned, *(one for _, one in every))]
+        return Column.first_of([*known, *owned])
+
+    return {role: unite(role) for role in dict.fromkeys(role for columns in parts for role in columns)}

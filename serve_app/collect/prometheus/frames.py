@@ -1,7 +1,8 @@
-"""Convert instant vectors to columns: values by key."""
+"""Read the labels and buckets of instant vectors: columns of values by key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -9,14 +10,12 @@ from numpy.typing import NDArray
 
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
-from serve_app.collect.prometheus.client import Numbers, Samples
+from serve_app.collect.prometheus.client import Numbers
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.long_requests import MIN_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
 
-Key = tuple[str, ...]
-Column = dict[Key, float]  # values of one query; not a number: a series without a usable value
-Columns = Mapping[str, Column]  # by role
 BUCKET = "le"
 OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
@@ -42,42 +41,46 @@ class DroppedSeries:
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
     rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
-    for the first of several that is not empty.
+    for the first of several that is not empty. The bound of a bucket is no part of its key.
 
     Args:
         services: reads the first ``ends`` pairs of labels, which name services of a mesh.
     """
 
     labels: tuple[str, ...]
+    keys: KeyTable = field(default_factory=KeyTable)
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    known: dict[bytes, Key] = field(default_factory=dict)  # by label set
-    dropped: DroppedSeries | None = None  # of the last reading
-    _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
+    _known: dict[bytes, int] = field(default_factory=dict)  # label sets
+    _owners: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # of each: number of its key; -1: none
+    _bounds: Numbers = field(default_factory=lambda: np.empty(0))  # of each bucket; NaN: unreadable
 
-    def __post_init__(self) -> None:
-        names = self.labels[: 2 * self.ends]
-        self._services = [
-            (tuple(of.split("|")), tuple(name.split("|")), of[1:] if of.startswith("=") else "")
-            for of, name in zip(names[::2], names[1::2], strict=True)
-        ]
+    def __len__(self) -> int:
+        """Number of label sets that are known."""
+        return len(self._known)
 
-    def read(self, label_sets: Sequence[bytes]) -> list[Key]:
-        """The key of each label set; empty if a label that is not optional is absent or empty."""
-        keys = [self.known.get(label_set) or self._read(label_set) for label_set in label_sets]
-        nameless = [label_set for label_set, key in zip(label_sets, keys, strict=True) if not key]
-        self.dropped = None
-        if nameless:
-            values = read_labels(nameless[0])
-            self.dropped = DroppedSeries(len(nameless), len(keys), values, self._missing(self._key(values)))
-        return keys
+    def read(self, label_sets: Sequence[bytes]) -> "ReadLabels":
+        try:
+            places = self._find(label_sets)
+        except KeyError:  # some are new
+            self._add([label_set for label_set in dict.fromkeys(label_sets) if label_set not in self._known])
+            places = self._find(label_sets)
+        owners, dropped = self._owners[places], None
+        if len(nameless := np.flatnonzero(owners < 0)):
+            values = read_labels(label_sets[int(nameless[0])])
+            dropped = DroppedSeries(len(nameless), len(owners), values, self._missing(self._key(values)))
+        return ReadLabels(label_sets, self.keys, owners, self._bounds[places], dropped)
 
-    def _read(self, label_set: bytes) -> Key:
-        key = self._key(_LABELS.decode(label_set) or {})
-        if self._missing(key):
-            return ()
-        self.known[label_set] = key
-        return key
+    def _find(self, label_sets: Sequence[bytes]) -> IntArray:
+        return np.fromiter(map(self._known.__getitem__, label_sets), np.int64, len(label_sets))
+
+    def _add(self, new: Sequence[bytes]) -> None:
+        is_bucket = self.labels[-1:] == (BUCKET,)
+        keys = [self._key(_LABELS.decode(label_set) or {}) for label_set in new]
+        owners = [-1 if self._missing(key) else self.keys.number(key[:-1] if is_bucket else key) for key in keys]
+        self._known |= zip(new, range(len(self._known), len(self._known) + len(new)), strict=True)
+        self._owners = np.append(self._owners, np.array(owners, np.int64))
+        self._bounds = np.append(self._bounds, [_bound(key[-1]) if is_bucket else np.nan for key in keys])
 
     def _missing(self, key: Key) -> tuple[str, ...]:
         """Labels without a value, except optional ones."""
@@ -87,17 +90,38 @@ class LabelReader:
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
         key: Key = ()
-        for namespaces, names, constant in self._services:
-            of = (constant,) if constant else _values(namespaces, values)
-            key += self.services.read(of, _values(names, values), is_fixed=bool(constant))
+        for place in range(0, 2 * self.ends, 2):
+            of, name = self.labels[place : place + 2]
+            key += self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
         others = enumerate(self.labels[2 * self.ends :])
         return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in others)
 
 
-def _values(labels: tuple[str, ...], values: Mapping[str, str | None]) -> tuple[str, ...]:
-    if len(labels) == 1:
-        return (values.get(labels[0]) or "",)
-    return tuple([values.get(label) or "" for label in labels])
+@dataclass(frozen=True, eq=False)
+class ReadLabels:
+    """What the labels of a reply say: of each series, the number of its key, -1 without one, and the bound of its
+    bucket."""
+
+    label_sets: Sequence[bytes]
+    keys: KeyTable
+    owners: IntArray
+    bounds: Numbers
+    dropped: DroppedSeries | None
+
+    @cached_property
+    def cells(self) -> tuple[NDArray[np.bool_], IntArray, Numbers, IntArray]:
+        """The table of all buckets: which series are buckets; the keys of its rows; the bounds of its columns; and the
+        cell of each bucket."""
+        is_bucket = (self.owners >= 0) & ~np.isnan(self.bounds)
+        present, row = np.unique(self.owners[is_bucket], return_inverse=True)
+        bounds, place = np.unique(self.bounds[is_bucket], return_inverse=True)
+        return is_bucket, present, bounds, row * len(bounds) + place
+
+
+def _values(label: str, values: Mapping[str, str | None]) -> tuple[str, ...]:
+    if label.startswith("="):
+        return (label[1:],)
+    return tuple([values.get(name) or "" for name in label.split("|")])
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
@@ -112,80 +136,30 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
     return escape_namespace(value) if is_namespace else escape_name(value)
 
 
-class BucketReader:
-    """Reads the owner and the bound of histogram buckets from their labels.
-
-    Attributes:
-        owners: keys without the bound.
-    """
-
-    def __init__(self, labels: tuple[str, ...], services: ServiceLabels | None = None, ends: int = 0) -> None:
-        self.labels = LabelReader((*labels, BUCKET), services or ServiceLabels(), ends)
-        self.owners: list[Key] = []
-        self._owner_numbers: dict[Key, int] = {}
-        self._numbers: dict[bytes, int] = {}  # of buckets, by label set
-        self._buckets: tuple[IntArray, Numbers] = np.empty(0, np.int64), np.empty(0)  # owner and bound of each
-
-    def read(self, label_sets: Sequence[bytes]) -> tuple[IntArray, Numbers]:
-        """``[R]`` number of each bucket's owner in ``owners``, and ``[R]`` its bound; NaN if either is unreadable."""
-        try:
-            numbers = self._find(label_sets)
-        except KeyError:  # some are new
-            self._add([label_set for label_set in label_sets if label_set not in self._numbers])
-            numbers = self._find(label_sets)
-        return self._buckets[0][numbers], self._buckets[1][numbers]
-
-    def _find(self, label_sets: Sequence[bytes]) -> IntArray:
-        return np.fromiter(map(self._numbers.__getitem__, label_sets), np.int64, len(label_sets))
-
-    def _add(self, new: Sequence[bytes]) -> None:
-        places = [self._place(key) for key in self.labels.read(new)]
-        self._numbers |= zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
-        owners, bounds = self._buckets
-        self._buckets = (
-            np.append(owners, np.array([owner for owner, _ in places], np.int64)),
-            np.append(bounds, [bound for _, bound in places]),
-        )
-
-    def _place(self, key: Key) -> tuple[int, float]:
-        if not key:
-            return 0, np.nan
-        number = self._owner_numbers.setdefault(key[:-1], len(self.owners))
-        if number == len(self.owners):
-            self.owners.append(key[:-1])
-        return number, _bound(key[-1])
-
-
-def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") -> Column:
+def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") -> Column:
     """Convert samples to a column.
 
     Queries group by the same labels already, so several series with one key differ in the spelling of a label's value.
     ``+Inf`` and ``NaN`` become NaN. Samples without one of the labels are left out.
 
     Args:
-        joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
+        joined_by: how the values of one key are joined.
     """
-    column: Column = {}
-    values = np.where(np.isfinite(samples.values), samples.values, np.nan).tolist()
-    for key, value in zip(reader.read(samples.label_sets), values, strict=True):
-        before = column.get(key)
-        if before is None:
-            column[key] = value
-        else:
-            column[key] = before + value if joined_by == "sum" else float(np.fmax(before, value))
-    column.pop((), None)
-    return column
+    numbers, values = labels.owners, np.where(np.isfinite(values), values, np.nan)
+    if labels.dropped:
+        numbers, values = numbers[numbers >= 0], values[numbers >= 0]
+    return Column.join(labels.keys, numbers, values, joined_by)
 
 
 def read_quantiles(
-    samples: Samples, reader: BucketReader, shares: Sequence[float], border: Border | None = None
+    values: Numbers, labels: ReadLabels, shares: Sequence[float], border: Border | None = None
 ) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
     bucket, from 0 in the first one, and the highest finite bound above it. Rates of one bound are added, however it is
     spelled: ``0.1``, ``0.10`` and ``1e-1``.
 
     Args:
-        samples: one for each key and bound.
+        values: one for each key and bound.
         shares: quantiles, 0 to 1.
         border: from which requests are long, and left out of the quantiles; None: none is left out.
 
@@ -193,23 +167,16 @@ def read_quantiles(
         A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
         any.
     """
-    owners, bounds = reader.read(samples.label_sets)
-    is_bucket = ~np.isnan(bounds)
-    present, row = np.unique(owners[is_bucket], return_inverse=True)
-    distinct, place = np.unique(bounds[is_bucket], return_inverse=True)
-    cells, size = row * len(distinct) + place, len(present) * len(distinct)
-    rates = samples.values[is_bucket]
+    is_bucket, present, distinct, cells = labels.cells
+    size, rates = len(present) * len(distinct), values[is_bucket]
     is_known = np.isfinite(rates)
     counts: Numbers = np.bincount(cells[is_known], rates[is_known], size).astype(np.float64)
     counts[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
-    counts = counts.reshape(len(present), len(distinct))
-    owners_of, more = [reader.owners[number] for number in present.tolist()], []
+    counts, more = counts.reshape(len(present), len(distinct)), []
     if border is not None:
         counts, distinct, long = leave_out_long(counts, distinct, border)
-        some = np.flatnonzero(long >= MIN_LONG)
-        more.append({owners_of[row]: rate for row, rate in zip(some.tolist(), long[some].tolist(), strict=True)})
-    quantiles = (bucket_quantile(counts, distinct, share) for share in shares)
-    return [*(dict(zip(owners_of, values.tolist(), strict=True)) for values in quantiles), *more]
+        more.append(Column(labels.keys, present, long).only(long >= MIN_LONG))
+    return [*(Column(labels.keys, present, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 
 
 def _bound(text: str) -> float:

@@ -14,7 +14,8 @@ import numpy as np
 from model.incidents.mutes import LEVELS
 from model.snapshot import Owner, Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MAX_CONTACT, MAX_REASON, MAX_TEAM, UNPRINTABLE
-from serve_app.collect.prometheus.frames import OPTIONAL, Column, Key
+from serve_app.collect.prometheus.frames import OPTIONAL
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import Controller, WorkloadServices, services_of
 
@@ -128,7 +129,7 @@ _AUTOSCALED = (
 AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joined_by="max")}
 
 
-def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
+def read_controllers(columns: Mapping[str, Mapping[Key, float]]) -> dict[Key, Controller]:
     """Controllers by workload, if replicas and generation are known."""
     desired, generation = (columns[role] for role in CONTROLLERS)
     scaled = columns.get("autoscaled", {})
@@ -137,7 +138,7 @@ def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
 
 
 def read_annotations(
-    annotations: Iterable[Column | None], serving: WorkloadServices
+    annotations: Iterable[Mapping[Key, float] | None], serving: WorkloadServices
 ) -> tuple[list[ServicePolicy], list[str]]:
     """Read the policies of services from annotations of their workloads.
 
@@ -221,7 +222,7 @@ class OwnerLabels:
         return Owner(team[:MAX_TEAM], contact[:MAX_CONTACT]) if team or contact else None
 
 
-def read_owners(column: Column, labels: OwnerLabels, serving: WorkloadServices) -> dict[str, Owner]:
+def read_owners(column: Iterable[Key], labels: OwnerLabels, serving: WorkloadServices) -> dict[str, Owner]:
     """Return the owners of services, by id, and of whole namespaces, by ``namespace/*``.
 
     Args:

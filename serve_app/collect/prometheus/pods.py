@@ -16,17 +16,19 @@ two exporters describe differently fails a whole query.
   sets, CronJobs, deployment configs; any other controller is the workload itself, and so is a pod without one.
 """
 
-import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from serve_app.collect.prometheus.frames import Column, Key
+import numpy as np
+from numpy.typing import NDArray
+
+from model.snapshot import IntArray
+from serve_app.collect.prometheus.client import Numbers
+from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyMap
 from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, with_owner
-from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
+from serve_app.collect.prometheus.query import Join, Query
+from serve_app.collect.prometheus.workloads import WorkloadServices, serve, services_of
 from serve_app.collect.service_labels import SAFE
 
 # The parts of these keys that other queries share are next to each other, so that they can be cut out.
@@ -162,18 +164,18 @@ class Pods:
         known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
-    def __init__(self, known: Mapping[str, Column], window_seconds: float) -> None:
+    def __init__(self, known: Columns, window_seconds: float) -> None:
         self._known = known
         owners = known[OWNERS]
-        oldest = max(owners.values(), default=0.0) - GONE_WINDOWS * window_seconds
+        self._keys = keys = owners.table
         parents = {key[:3]: key[3] for key in known.get(PARENTS, ())}
+        recent = owners.only(owners.array >= np.fmax.reduce(owners.array, initial=0.0) - GONE_WINDOWS * window_seconds)
+        newest_first = np.argsort(-recent.array, kind="stable")
+        tops = KeyMap(keys, lambda owner: _top_owner(owner, parents))(recent.part(1))
+        pods, place = np.unique(recent.part(0, 2)[newest_first], return_index=True)
         # The last owner of a pod is the one that counts.
-        self._workload_of = {
-            key[:2]: _top_owner(key[1:], parents)
-            for key, at in sorted(owners.items(), key=lambda row: row[1])
-            if at >= oldest
-        }
-        self._running = self._workload_of.keys() - known.get(ENDED, {}).keys()
+        self._workload_of = Column(keys, pods, tops[newest_first][place].astype(np.float64))
+        self._running = np.setdiff1d(pods, known[ENDED].numbers if ENDED in known else ())
         self._measured = {
             resource: self._usage_and_capacity(resource)
             for resource in RESOURCES
@@ -184,34 +186,52 @@ class Pods:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
         if resource not in self._measured:
             return None
-        totals: dict[Key, tuple[float, float]] = {}
-        for pod, (used, capacity) in self._measured[resource].items():
-            if pod in self._running and capacity > 0:
-                for service in services_of(self._workload_of[pod], serving):
-                    before = totals.get(service, (0.0, 0.0))
-                    totals[service] = before[0] + used, before[1] + capacity
-        return {service: used / capacity for service, (used, capacity) in totals.items()}
+        used, capacity = (one.among(self._running) for one in self._measured[resource])
+        rows, services = serve(self._keys, self._workload_of.at(used.numbers).astype(np.int64), serving)
+        used, capacity = (Column.join(self._keys, services, one.array[rows]) for one in (used, capacity))
+        return Column(self._keys, used.numbers, used.array / capacity.array)
 
-    def _usage_and_capacity(self, resource: str) -> dict[Key, tuple[float, float]]:
-        """Usage of each pod, and what it may use; 0 if either is unknown."""
-        amounts = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
-        pods: dict[Key, list[_Container]] = defaultdict(list)
-        for key in dict.fromkeys(key for column in amounts for key in column):
-            pods[key[1:]].append(_Container(*(column.get(key, math.nan) for column in amounts)))
-        allocatable = self._known.get(f"{resource}_allocatable", {})
-        nodes = {key[:2]: allocatable.get(key[2:], math.nan) for key in self._known.get(NODES, ())}
-        return {pod: _usage_and_capacity(its, nodes.get(pod, math.nan)) for pod, its in pods.items()}
+    def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
+        """Usage of each pod, and what it may use; only of pods of which both are known."""
+        columns = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
+        containers = np.unique(np.concatenate([one.numbers for one in columns]))
+        pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
+        used, limit, request = (one.at(containers) for one in columns)
+
+        def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
+            """``[P]`` sum over these containers of each pod."""
+            return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
+
+        runs, is_limited = np.isfinite(used), limit > 0
+        is_bounded, one = is_limited | (request > 0), np.ones(len(pod))
+        by_requests = add(one, is_bounded & ~is_limited) > 0
+        bound = np.where(by_requests[pod] & (request > 0), request, limit)
+        capacity = np.where(add(one, runs & is_bounded) > 0, add(bound, is_bounded), 0.0)
+        of_bounded, of_all = add(used, runs & is_bounded), add(used, runs)
+        node = self._node_sizes(resource).at(pods)
+        share = np.divide(of_bounded, capacity, out=np.zeros(len(pods)), where=capacity > 0)
+        by_node = (add(one, runs & ~is_bounded) > 0) & (node > 0) & (of_all >= share * node)
+        used, capacity = np.where(by_node, of_all, of_bounded), np.where(by_node, node, capacity)
+        found = (Column(self._keys, pods, values).only(capacity > 0) for values in (used, capacity))
+        return next(found), next(found)
+
+    def _node_sizes(self, resource: str) -> Column:
+        """What the nodes of pods have for all of their pods."""
+        nodes, sizes = self._known.get(NODES), self._known.get(f"{resource}_allocatable")
+        if nodes is None or sizes is None:
+            return Column.of({})
+        return Column.join(self._keys, nodes.part(0, 2), sizes.at(nodes.part(2)), "max")
 
     def cordoned_workloads(self) -> frozenset[Key] | None:
         """Workloads with pods on cordoned nodes; None if unknown."""
         if not {NODES, CORDONED} <= self._known.keys():
             return None
-        cordoned = self._known[CORDONED]
-        pods = (key[:2] for key in self._known[NODES] if key[2:] in cordoned)
-        return frozenset(self._workload_of[pod] for pod in pods if pod in self._workload_of)
+        nodes = self._known[NODES]
+        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._known[CORDONED].numbers)]
+        return frozenset(self._keys.name(self._workloads(on_them)))
 
-    def by_workload(self, column: Column, combine: Callable[[float, float], float]) -> Column:
-        """Combine the values of pods that have the same workload.
+    def by_workload(self, column: Column, how: Join) -> Column:
+        """Join the values of pods that have the same workload.
 
         Args:
             column: keys end with pod and namespace.
@@ -219,62 +239,46 @@ class Pods:
         Returns:
             Values by namespace, workload and the other parts of the keys.
         """
-        found: Column = {}
-        for (*others, pod, namespace), value in column.items():
-            workload = self._workload_of.get((pod, namespace))
-            if workload is not None and math.isfinite(value):
-                key = (*workload, *others)
-                found[key] = combine(found[key], value) if key in found else value
-        return found
+        workloads = self._workload_of.at(column.part(-2))
+        usable = np.isfinite(workloads) & np.isfinite(column.array)
+        numbers = self._keys.join(workloads[usable].astype(np.int64), column.part(0, -2)[usable])
+        return Column.join(self._keys, numbers, column.array[usable], how)
+
+    def _workloads(self, pods: IntArray) -> IntArray:
+        """The workloads of these pods, each once."""
+        workloads = self._workload_of.at(pods)
+        return np.unique(workloads[np.isfinite(workloads)].astype(np.int64))
 
     def coverage(self, services: Collection[Key], serving: WorkloadServices) -> PodCoverage:
         """Compare with the services of a snapshot."""
-        used = {key[1:] for resource in RESOURCES for key in self._known.get(f"{resource}_usage", ())}
-        measured = {pod for its in self._measured.values() for pod, (_, capacity) in its.items() if capacity > 0}
-        running = {self._workload_of[pod] for pod in self._running}
-        served = {workload: services_of(workload, serving) for workload in running}
+        no_pods = np.empty(0, np.int64)
+        used = np.unique(
+            np.concatenate(
+                [
+                    no_pods,
+                    *(
+                        self._known[role].part(1)
+                        for role in (f"{resource}_usage" for resource in RESOURCES)
+                        if role in self._known
+                    ),
+                ]
+            )
+        )
+        measured = np.concatenate([no_pods, *(capacity.numbers for _, capacity in self._measured.values())])
+        served = {
+            workload: services_of(workload, serving) for workload in self._keys.name(self._workloads(self._running))
+        }
         mesh, namespaces = set(services), {namespace for namespace, *_ in services}
         others = [workload for workload, its in served.items() if mesh.isdisjoint(its)]
         unmatched = sorted("/".join(key) for key in others if key[0] in namespaces)
         return PodCoverage(
             pods=len(self._running),
-            without_owner=len(used - self._workload_of.keys()),
-            without_capacity=len((used & self._running) - measured),
+            without_owner=len(np.setdiff1d(used, self._workload_of.numbers)),
+            without_capacity=len(np.setdiff1d(np.intersect1d(used, self._running), measured)),
             unmatched_workloads=tuple(unmatched),
             workloads_elsewhere=len(others) - len(unmatched),
             services_without_pods=tuple(sorted(map("/".join, mesh.difference(*served.values())))),
         )
-
-
-class _Container(NamedTuple):
-    """Amounts of one resource; NaN if unknown."""
-
-    used: float
-    limit: float
-    request: float
-
-    @property
-    def is_bounded(self) -> bool:
-        return self.limit > 0 or self.request > 0
-
-
-def _usage_and_capacity(containers: Sequence[_Container], node: float) -> tuple[float, float]:
-    """Usage of a pod, and what it may use; 0 if either is unknown.
-
-    Args:
-        node: what its node has for pods.
-    """
-    running = [one for one in containers if math.isfinite(one.used)]
-    bounded = [one for one in containers if one.is_bounded]
-    by_requests = any(not one.limit > 0 for one in bounded)
-    capacity = sum(one.request if by_requests and one.request > 0 else one.limit for one in bounded)
-    of_bounded, of_all = sum(one.used for one in running if one.is_bounded), sum(one.used for one in running)
-    if not any(one.is_bounded for one in running):
-        capacity = 0.0
-    share = of_bounded / capacity if capacity else 0.0
-    if any(not one.is_bounded for one in running) and node > 0 and of_all >= share * node:
-        return of_all, node
-    return of_bounded, capacity
 
 
 def _top_owner(owner: Key, parents: Mapping[Key, str]) -> Key:

@@ -127,7 +127,7 @@ class StoreReply(requests.Response):
         missing = missing_parts(warnings, is_partial=bool(body.isPartial), harmless=self.harmless)
         if missing:
             raise QueryFailed("incomplete", "; ".join(missing)[:MAX_DETAIL], warnings=said)
-        result = Result(one for one in data.result or () if one is not None)
+        result = Result(filter(None, data.result or ()))
         result.warnings = said
         return {"data": {"result": result}}
 

@@ -10,11 +10,12 @@ of a destination whose requests a waypoint reports, is this waypoint, and its ca
 requests on to an external service is left out like this, too.
 """
 
-import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+import numpy as np
+from numpy.typing import NDArray
 
-from serve_app.collect.prometheus.frames import Column, Columns, Key
+from model.snapshot import IntArray
+from serve_app.collect.prometheus.client import Numbers
+from serve_app.collect.prometheus.keys import Column, Columns, KeyMap, KeyTable
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
@@ -23,102 +24,109 @@ LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of t
 QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
-_ByReporter = dict[Key, dict[str, float]]  # by the names of a row, and by reporter
 
-
-def join_rows(columns: Columns, reporters: tuple[str, ...], names: Mapping[Key, Key]) -> dict[str, Column]:
+def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts: int) -> dict[str, Column]:
     """Columns of services, or of calls, with one row for each.
 
     Args:
         columns: by role; ``requests`` is required. Keys have the names, and behind them the reporter if ``reporters``
             are given.
         reporters: the preferred one first. Others count after these.
-        names: to show for the names of a key.
+        shown: names to show, by key.
+        parts: of the names.
     """
-    if not reporters and all(key == name for key, name in names.items()):
+    named = {role: shown(column.numbers) for role, column in columns.items()}
+    if not reporters and all((named[role] == column.numbers).all() for role, column in columns.items()):
         return dict(columns)
-    parts = len(next(iter(names), ()))
-    every = {key: names[key[:parts]] for key in set().union(*columns.values())}
-    rows = Counter(every.values())
-    shown = {key: (name, key[parts] if reporters else "") for key, name in every.items() if rows[name] > 1}
-    alone = {key: name for key, name in every.items() if key not in shown} if shown else every
-    order = dict.fromkeys((*reporters, *(reporter for _, reporter in shown.values())))
-    requests = _sums(columns["requests"], shown)
-    best = {name: _best(of, order) for name, of in requests.items()}
-    left_out = {name for name in rows if "" in name and NO_SERVICE in (name[:2], name[2:])}
+    keys = columns["requests"].table
+    by = {role: column.part(parts) for role, column in columns.items()}
+    order = list(dict.fromkeys([*(keys.number((one,)) for one in reporters), *keys.distinct(*by.values()).tolist()]))
+    rows = keys.distinct(*named.values())
+    place, rank = np.zeros((2, len(keys)), np.int64)
+    place[rows], rank[order] = np.arange(len(rows)), np.arange(len(order))
+    cells = {role: place[named[role]] * len(order) + rank[by[role]] for role in columns}
+    shape = len(rows), len(order)
+    requests = _sums(columns["requests"].array, cells["requests"], shape)
+    best = _best(requests, np.concatenate([*cells.values()]))
+    is_row = ~_is_nameless(keys, rows)
     if parts == 4 and {WAYPOINT, DESTINATION} <= set(reporters):
-        left_out |= _calls_of_waypoints(_sums(columns["requests"], {key: (every[key], key[parts]) for key in every}))
+        is_row &= ~_calls_of_waypoints(keys, rows, requests, *map(reporters.index, (WAYPOINT, DESTINATION)))
 
     def join(role: str, column: Column) -> Column:
-        joined = {alone[key]: value for key, value in column.items() if key in alone}
-        if role in QUANTILES:
-            values = _quantiles(role, column, columns["requests"], shown, requests)
+        if role in LARGEST:
+            values = np.fmax.reduce(_sums(column.array, cells[role], shape), axis=1)
+        elif role in QUANTILES:
+            weights = columns["requests"].at(column.numbers)
+            values = _quantiles(role, column.array, cells[role], weights, requests)[np.arange(len(rows)), best]
         else:
-            values = _sums(column, shown)
-        usual = next(iter(order), "")
-        for name, of in values.items():
-            joined[name] = _largest(of.values()) if role in LARGEST else of.get(best.get(name, usual), math.nan)
-        return {name: value for name, value in joined.items() if name not in left_out} if left_out else joined
+            values = _sums(column.array, cells[role], shape)[np.arange(len(rows)), best]
+        is_there = np.zeros(len(rows), bool)
+        is_there[place[named[role]]] = True
+        return Column(keys, rows, values).only(is_there & is_row)
 
     return {role: join(role, column) for role, column in columns.items()}
 
 
-def _best(by_reporter: Mapping[str, float], order: Iterable[str]) -> str:
-    """The preferred reporter that sees nearly all requests; the first one if no requests are known."""
-    most = _largest(by_reporter.values())
-    seen = [one for one in order if by_reporter.get(one, math.nan) >= NEARLY_ALL * most]
-    return (seen or list(order))[0]
+def _best(requests: Numbers, cells: IntArray) -> IntArray:
+    """``[N]`` the preferred reporter that sees nearly all requests; the first one with any series if no requests are
+    known."""
+    nearly_all = requests >= NEARLY_ALL * np.fmax.reduce(requests, axis=1)[:, None]
+    reports = np.bincount(cells, minlength=requests.size).reshape(requests.shape) > 0
+    best: IntArray = np.where(nearly_all.any(axis=1)[:, None], nearly_all, reports).argmax(axis=1)
+    return best
 
 
-def _largest(values: Iterable[float]) -> float:
-    return max((value for value in values if not math.isnan(value)), default=math.nan)
+def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
+    """``[N]`` whether one of the services is none."""
+    nameless = keys.number(NO_SERVICE)
+    found: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
+    return found
 
 
-def _calls_of_waypoints(requests: _ByReporter) -> set[Key]:
-    """Calls whose caller is a waypoint."""
-    seen = {name: {reporter for reporter, rate in of.items() if rate > 0} for name, of in requests.items()}
-    passed = {name[2:] for name, by in seen.items() if WAYPOINT in by}
-    known = {name[2:] for name, by in seen.items() if by} | {
-        name[:2] for name, by in seen.items() if by - {DESTINATION}
-    }
-    return {name for name, by in seen.items() if by == {DESTINATION} and name[2:] in passed and name[:2] not in known}
+def _calls_of_waypoints(
+    keys: KeyTable, rows: IntArray, requests: Numbers, waypoint: int, destination: int
+) -> NDArray[np.bool_]:
+    """``[N]`` whether the caller is a waypoint."""
+    seen = requests > 0
+    by_others = np.delete(seen, destination, axis=1).any(axis=1)
+    caller, callee = keys.part(0, 2)(rows), keys.part(2, 4)(rows)
+    passed = keys.among(callee, callee[seen[:, waypoint]])
+    known = keys.among(caller, callee[seen.any(axis=1)], caller[by_others])
+    found: NDArray[np.bool_] = seen[:, destination] & ~by_others & passed & ~known
+    return found
 
 
-def without_relayed(requests: Column, services: Column, relays: Collection[Key]) -> Column:
+def without_relayed(requests: Column, services: Column, relays: IntArray) -> Column:
     """The requests of calls, without those that a relay passes on to a service that is not measured itself and that
     others call.
 
     Args:
         services: requests of the services that are measured themselves.
+        relays: numbers of services.
     """
-    if not relays:
-        return requests
-    passed = {key[2:] for key in requests if key[:2] not in relays} - services.keys()
-    return {key: rate for key, rate in requests.items() if key[:2] not in relays or key[2:] not in passed}
+    keys, callee = requests.table, requests.part(2)
+    by_relay = keys.among(requests.part(0, 2), relays)
+    passed = keys.among(callee, callee[~by_relay]) & ~keys.among(callee, services.numbers)
+    return requests.only(~(by_relay & passed))
 
 
-def _sums(column: Column, shown: Mapping[Key, tuple[Key, str]]) -> _ByReporter:
-    """Sums of rows; NaN where nothing is known."""
-    sums: _ByReporter = defaultdict(dict)
-    for key in column.keys() & shown.keys():
-        (name, reporter), value = shown[key], column[key]
-        before = sums[name].get(reporter, math.nan)
-        sums[name][reporter] = before if math.isnan(value) else value if math.isnan(before) else before + value
-    return sums
+def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:
+    """Sums of rows by reporter; NaN where nothing is known."""
+    known, size = ~np.isnan(values), shape[0] * shape[1]
+    sums = np.bincount(cells[known], values[known], size).astype(np.float64)
+    sums[np.bincount(cells[known], minlength=size) == 0] = np.nan
+    return sums.reshape(shape)
 
 
-def _quantiles(
-    role: str, column: Column, weights: Column, shown: Mapping[Key, tuple[Key, str]], requests: _ByReporter
-) -> _ByReporter:
-    """Quantiles. Where several rows become one, the row with most requests gives the p50, and the slowest row with a
-    notable share of the requests the p99."""
-    found: dict[Key, dict[str, tuple[float, float]]] = defaultdict(dict)  # rank and value
-    for key in column.keys() & shown.keys():
-        (name, reporter), value = shown[key], column[key]
-        weight = weights.get(key, math.nan)
-        weight = -1.0 if math.isnan(weight) else weight
-        is_part = role == "p50" or not weight < MIN_SHARE * requests.get(name, {}).get(reporter, math.nan)
-        rank = math.nan if math.isnan(value) or not is_part else weight if role == "p50" else value
-        best = found[name].get(reporter, (-math.inf, math.nan))
-        found[name][reporter] = (rank, value) if rank >= best[0] else best
-    return {name: {reporter: value for reporter, (_, value) in of.items()} for name, of in found.items()}
+def _quantiles(role: str, values: Numbers, cells: IntArray, weights: Numbers, requests: Numbers) -> Numbers:
+    """Quantiles by reporter. Where several rows become one, the row with most requests gives the p50, and the slowest
+    row with a notable share of the requests the p99."""
+    is_part = ~np.isnan(values)
+    if role != "p50":
+        is_part &= ~(weights < MIN_SHARE * requests.flat[cells])
+    rank = np.where(np.isnan(weights), -1.0, weights) if role == "p50" else values
+    order = np.flatnonzero(is_part)
+    order = order[np.argsort(rank[order], kind="stable")]
+    found = np.full(requests.size, np.nan)
+    found[cells[order]] = values[order]  # the last one stays
+    return found.reshape(requests.shape)

@@ -9,12 +9,12 @@ is a call to the known service of that name, never to a new one. Of several, the
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.service_labels import LATE, OUTSIDE
 
 NO_SERVICE: Key = ("", "")  # the service of a row that belongs to none
@@ -40,6 +40,7 @@ class ServiceNames:
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
+    _contested: set[Key] = field(default_factory=set)  # callers of which several Services are known
     _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
     _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
 
@@ -90,17 +91,19 @@ class ServiceNames:
         second = self.settle(key[2:], first)
         return (*first, *(second if second[1] not in self.unnamed else NO_SERVICE))
 
-    def add_served(self, serves: Column) -> None:
+    def add_served(self, serves: Mapping[Key, float]) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
+        has_new = False
         for key, count in serves.items():
             if key[1] not in self.unnamed:
                 self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
+                has_new |= key[2:4] not in counts
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
         while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
-        self._rename()
+        self._rename(self._names if has_new else self._contested & self._names.keys())
 
     def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
         """Learn which caller runs as which workload.
@@ -112,7 +115,7 @@ class ServiceNames:
             self._workloads.setdefault(caller, set())
         for key in callers:
             self._workloads.setdefault(key[:2], set()).add(key[2:4])
-        self._rename()
+        self._rename(self._names)
 
     def is_known(self, caller: Key) -> bool:
         """Whether the caller's workloads were asked for."""
@@ -130,10 +133,10 @@ class ServiceNames:
         another one."""
         return callee if callee in self._services else self.of(callee)
 
-    def _rename(self) -> None:
-        renamed = {caller: self._choose(caller, name) for caller, name in self._names.items()}
-        self.version += renamed != self._names
-        self._names = renamed
+    def _rename(self, callers: Iterable[Key]) -> None:
+        renamed = {caller: self._choose(caller, self._names[caller]) for caller in callers}
+        self.version += any(name != self._names[caller] for caller, name in renamed.items())
+        self._names |= renamed
 
     def _choose(self, caller: Key, present: Key) -> Key:
         if caller[1] in self.unnamed:
@@ -145,6 +148,8 @@ class ServiceNames:
                 counts[service] += count
         if not counts:
             return present
+        if len(counts) > 1:
+            self._contested.add(caller)
         for name in (caller, *sorted(workloads)):
             if name in counts:
                 return name

@@ -12,19 +12,18 @@ pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 - Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from model.names import original_name
 from model.snapshot import LARGEST_VALUE, Signal, SignalKind
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Column, Columns, Key
 from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
-from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
+from serve_app.collect.prometheus.query import Join, Query
+from serve_app.collect.prometheus.workloads import WorkloadServices, by_service
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
@@ -138,9 +137,9 @@ def _depth(series: str, label: str) -> str:
     return f"({matched} or ({every} unless on () {matched}))"
 
 
-def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
+def by_workload(columns: Columns, pods: Pods | None) -> dict[str, Column]:
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
-    combined: dict[str, Callable[[float, float], float]] = {PODS: operator.add, DISK: max}
+    combined: dict[str, Join] = {PODS: "sum", DISK: "max"}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
         return others
@@ -151,7 +150,7 @@ def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, C
 
 
 def read_signals(
-    columns: Mapping[str, Column], workload_services: WorkloadServices, services: Collection[Key], queues: Queues
+    columns: Columns, workload_services: WorkloadServices, services: Collection[Key], queues: Queues
 ) -> tuple[list[Signal], list[str]]:
     """Read the signals of services.
 
@@ -163,20 +162,16 @@ def read_signals(
         The signals; and a description of each queue that belongs to no service of the mesh.
     """
     known = set(services)
-
-    def known_services(workload: Key) -> list[Key]:
-        return [service for service in services_of(workload, workload_services) if service in known]
-
     found: dict[tuple[SignalKind, Key], float] = {}
     if PODS in columns:
-        found |= _signals_of_pods(columns[PODS], known_services)
+        found |= _signals_of_pods(by_service(columns[PODS], workload_services, "sum"), known)
     if DISK in columns:
-        for workload, share in _finite(columns[DISK]):
-            for mounting in known_services(workload):
-                key = SignalKind.DISK_PRESSURE, mounting
-                found[key] = max(found.get(key, 0.0), min(share, 1.0))
+        shares = by_service(columns[DISK], workload_services, "max")
+        found |= {
+            (SignalKind.DISK_PRESSURE, key): min(max(share, 0.0), 1.0) for key, share in _finite(shares) if key in known
+        }
     unmapped = []
-    if QUEUES in columns:
+    if columns.get(QUEUES):
         owner = _queue_owners(workload_services, known)
         for (queue,), depth in _finite(columns[QUEUES]):
             given = queues.services.get(queue)
@@ -190,7 +185,10 @@ def read_signals(
 
 
 def read_cancellations(
-    cancelled: Column | None, requests: Column, services: Collection[Key], window_seconds: float
+    cancelled: Mapping[Key, float] | None,
+    requests: Mapping[Key, float],
+    services: Collection[Key],
+    window_seconds: float,
 ) -> list[Signal]:
     """Read the share of requests on which callers gave up.
 
@@ -209,36 +207,36 @@ def read_cancellations(
     return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 
 
-def _signals_of_pods(
-    pods: Column, known_services: Callable[[Key], list[Key]]
-) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
-    """Yield the signals of services from the sums of their workloads' containers."""
-    containers: dict[tuple[Key, str], list[float]] = defaultdict(lambda: [0.0, 0.0])  # throttled, all periods
-    counts: dict[tuple[str, Key], float] = defaultdict(float)
-    for (namespace, workload, container, signal), value in _finite(pods):
-        for service in known_services((namespace, workload)):
-            if signal in (_THROTTLED, _PERIODS):
-                containers[service, container][signal == _PERIODS] += value
-            else:
-                counts[signal, service] += value
-    shares: dict[Key, float] = {}
-    for (service, _), (throttled, periods) in containers.items():
-        if periods > 0:
-            shares[service] = max(shares.get(service, 0.0), min(throttled / periods, 1.0))
+def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
+    """Yield the signals of known services from the sums of their containers: keys of service, container and signal."""
+    keys, signal = pods.table, pods.part(3)
+
+    def of_containers(name: str) -> Column:
+        rows = pods.only((signal == keys.number((name,))) & np.isfinite(pods.array))
+        return Column.join(keys, rows.part(0, 3), rows.array)
+
+    periods, throttled = of_containers(_PERIODS), of_containers(_THROTTLED)
+    periods = periods.only(periods.array > 0)
+    shares = np.minimum(np.nan_to_num(throttled.at(periods.numbers)) / periods.array, 1.0)
+    of_services = Column.join(keys, periods.part(0, 2), shares, "max")
     # Nearly all services are hardly throttled and left out, except one: it shows that throttling was measured.
-    shown = [service for service, share in shares.items() if share >= MIN_THROTTLED] or sorted(shares)[:1]
-    yield from (((SignalKind.CPU_THROTTLING, service), shares[service]) for service in shown)
+    shown = of_services.only(of_services.array >= MIN_THROTTLED)
+    of_mesh = {key: share for key, share in shown.items() if key in known}
+    if not of_mesh:
+        of_mesh = dict(sorted((key, share) for key, share in of_services.items() if key in known)[:1])
+    yield from (((SignalKind.CPU_THROTTLING, service), share) for service, share in of_mesh.items())
     of_kind = {
         SignalKind.OOM_KILLS: (_KILLED, _OOM),  # two counts of the same kills
         SignalKind.RESTARTS: (_RESTARTED,),
         SignalKind.PENDING_PODS: (_PENDING,),
     }
     for kind, signals in of_kind.items():
-        for service in {service for signal, service in counts if signal in signals}:
-            yield (kind, service), max(counts.get((signal, service), 0.0) for signal in signals)
+        counted = [Column.join(keys, one.part(0, 2), one.array) for one in map(of_containers, signals)]
+        for service in {service for one in counted for service in one if service in known}:
+            yield (kind, service), max(one.get(service, 0.0) for one in counted)
 
 
-def _finite(column: Column) -> Iterator[tuple[Key, float]]:
+def _finite(column: Mapping[Key, float]) -> Iterator[tuple[Key, float]]:
     for key, value in column.items():
         if np.isfinite(value):
             yield key, value

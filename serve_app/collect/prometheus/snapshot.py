@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import repeat
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from model.snapshot import (
     Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, Columns, Key
+from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyTable
 from serve_app.collect.service_labels import NAMELESS
 
 # Metrics that are the values of one role, unchanged.
@@ -58,31 +57,36 @@ def assemble(
     Raises:
         InvalidSnapshot: if there is no service.
     """
-    made = sorted(
-        key
-        for key in calls["requests"]
-        if key[1] not in external and key[:2] not in NAMELESS  # by a service
-    )
-    keys = sorted({*services["requests"], *(key[:2] for key in made), *(key[2:] for key in made)})
-    row_of = {key: row for row, key in enumerate(keys)}
-    source, destination = (np.array([row_of[key[begin : begin + 2]] for key in made], np.int64) for begin in (0, 2))
+    requests, listed = services["requests"], calls["requests"]
+    keys = listed.table
+    callers = keys.name(keys.distinct(listed.part(0, 2)))
+    outside = keys.numbers(key for key in callers if key[1] in external or key in NAMELESS)
+    made = listed.only(~keys.among(listed.part(0, 2), outside))  # by a service
+    ends = made.part(0, 2), made.part(2)
+    names = sorted(keys.name(keys.distinct(requests.to(keys).numbers, *ends)))
+    rows = keys.numbers(names)
+    row_of = np.zeros(len(keys), np.int64)
+    row_of[rows] = np.arange(len(rows))
+    by_ends = np.lexsort((row_of[ends[1]], row_of[ends[0]]))
+    source, destination = (row_of[end][by_ends] for end in ends)
+    call_numbers = made.numbers[by_ends]
 
     def service_values(role: str) -> Numbers:
-        return _values(services.get(role), keys)
+        return _values(services.get(role), keys, rows)
 
     def call_values(role: str) -> Numbers:
-        return _values(calls.get(role), made)
+        return _values(calls.get(role), keys, call_numbers)
 
-    nodes = np.full((len(keys), len(NODE_METRICS)), np.nan)
+    nodes = np.full((len(rows), len(NODE_METRICS)), np.nan)
     edges = np.full((len(made), len(EDGE_METRICS)), np.nan)
     rates = edges[:, EdgeMetric.REQUESTS_PER_SECOND] = call_values("requests")
     edges[:, EdgeMetric.ERROR_RATE] = _share(call_values("failures"), rates, "failures" in calls)
     for call_metric, role in _CALL_ROLES.items():
         edges[:, call_metric] = call_values(role)
-    requests = service_values("requests")
-    failing = _share(service_values("failures"), requests, "failures" in services)
-    called, failed = _callers_view(destination, edges, len(keys))
-    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(requests), called, requests)
+    rate = service_values("requests")
+    failing = _share(service_values("failures"), rate, "failures" in services)
+    called, failed = _callers_view(destination, edges, len(rows))
+    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(rate), called, rate)
     nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, failed)
     for metric, role in _SERVICE_ROLES.items():
         nodes[:, metric] = service_values(role)
@@ -90,14 +94,14 @@ def assemble(
     in_use = service_values("connections")
     nodes[:, NodeMetric.ACTIVE_CONNECTIONS] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
     return MeshSnapshot.create(
-        node_ids=["/".join(key) for key in keys],
+        node_ids=["/".join(name) for name in names],
         edge_index=np.stack([source, destination]),
         node_features=_clean(nodes),
         edge_features=_clean_calls(edges),
         observed_at=observed_at,
         changes=changes,
         policies=policies,
-        signals=signals(keys) if signals else (),
+        signals=signals(names) if signals else (),
     )
 
 
@@ -113,10 +117,9 @@ def _clean_calls(edges: Numbers) -> Numbers:
     return cleaned
 
 
-def _values(column: Column | None, keys: Sequence[Key]) -> Numbers:
-    """``[len(keys)]`` values of a column; NaN for what it does not have."""
-    known = column or {}
-    return np.fromiter(map(known.get, keys, repeat(np.nan)), np.float64, len(keys))
+def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
+    """``[len(numbers)]`` values of a column; NaN for what it does not have."""
+    return np.full(len(numbers), np.nan) if column is None else column.to(keys).at(numbers)
 
 
 def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:

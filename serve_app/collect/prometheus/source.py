@@ -14,8 +14,8 @@ from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_o
 from serve_app.collect.prometheus.columns import ColumnCache
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.groups import Clock
+from serve_app.collect.prometheus.keys import Column, Key
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
@@ -74,6 +74,7 @@ class PrometheusSource:
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
+        self._texts: tuple[object, Mapping[Role, str]] = None, {}  # of the last poll, and what they were made for
         self.dialect: Dialect | None = None  # without clusters in its names
         self._dialect: Dialect  # with them
         self._rows: MeshRows
@@ -134,10 +135,10 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
-            self._columns = ColumnCache()
+            self._begin_rows(keeps_names=True)
         self._read_rules = self._find_rules(at)
-        queries, since = self._queries_to_read(), self._since(at)
-        texts = {role: self._text(role, query, since) for role, query in queries.items()}
+        queries = self._queries_to_read()
+        texts = self._texts_of(queries, self._since(at))
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         found, stale, masked = self._columns.poll(queries, answers, at, self.plan.window_seconds)
         poll = Poll(
@@ -231,6 +232,13 @@ class PrometheusSource:
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
+    def _texts_of(self, queries: Queries, since_seconds: float) -> Mapping[Role, str]:
+        """The text of each query. It is made again only if it may be another one."""
+        made_for = self.plan, queries, since_seconds
+        if self._texts[0] != made_for:
+            self._texts = made_for, {role: self._text(role, query, since_seconds) for role, query in queries.items()}
+        return self._texts[1]
+
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
@@ -281,7 +289,7 @@ class PrometheusSource:
     def _assemble(self, found: Levels, at: datetime) -> MeshSnapshot:
         known, rows = found[KUBERNETES], self._rows
         services, calls = rows.read(found)
-        calls = rows.list_known(services, calls, known.get("relays", {}), at.timestamp())
+        calls = rows.list_known(services, calls, known.get("relays", ()), at.timestamp())
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         cluster = self._cluster.read(known, self.plan.container_window_seconds)
@@ -310,7 +318,8 @@ class PrometheusSource:
             names.add_served(serves)
         if query is None:
             return
-        new = {key[:2] for key in found[CALLS]["requests"] if not names.is_known(key[:2])}
+        calls = found[CALLS]["requests"]
+        new = [key for key in calls.table.name(calls.table.distinct(calls.part(0, 2))) if not names.is_known(key)]
         if new:
             text = self._text((CALLS, "callers"), query)
             answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
@@ -351,6 +360,5 @@ def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
     that it lasted, in the window in which it is no longer in flight."""
     if not {"in_flight", "long_requests"} <= services.keys():
         return services
-    long = services["long_requests"]
-    known = {key: value for key, value in services["in_flight"].items() if not long.get(key, 0.0) > 0}
-    return {**services, "in_flight": known}
+    known, long = services["in_flight"], services["long_requests"]
+    return {**services, "in_flight": known.only(~(long.at(known.numbers) > 0))}

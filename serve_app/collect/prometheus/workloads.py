@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from model.snapshot import PlannedChange
-from serve_app.collect.prometheus.frames import Column, Key
+import numpy as np
+
+from model.snapshot import IntArray, PlannedChange
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
+from serve_app.collect.prometheus.query import Join
 
 RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
 NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
@@ -46,7 +49,28 @@ def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
     return serving.get(workload, (workload,))
 
 
-def read_serving(pairs: Column | None) -> WorkloadServices:
+def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
+    """Rows for each service of each workload: ``[S]`` place of the workload in ``[R]``, and ``[S]`` service."""
+    numbers = keys.distinct(workloads)
+    served = [[keys.number(tuple(one)) for one in services_of(name, serving)] for name in keys.name(numbers)]
+    rows, services = [], []
+    for place in range(max(map(len, served), default=0)):
+        service = np.full(len(keys), -1)
+        service[numbers] = [of[place] if place < len(of) else -1 for of in served]
+        rows.append(np.flatnonzero(service[workloads] >= 0))
+        services.append(service[workloads[rows[-1]]])
+    none = np.empty(0, np.int64)
+    return np.concatenate([none, *rows]), np.concatenate([none, *services])
+
+
+def by_service(column: Column, serving: WorkloadServices, how: Join) -> Column:
+    """Join the values of workloads, with which the keys begin, by the services that they serve."""
+    rest = column.part(2)
+    rows, services = serve(column.table, column.part(0, 2), serving)
+    return Column.join(column.table, column.table.join(services, rest[rows]), column.array[rows], how)
+
+
+def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:
     """Services of each workload, from keys of workload and service, joined."""
     found: dict[Key, list[Key]] = {}
     for key in pairs or ():
@@ -109,6 +133,8 @@ class WorkloadState:
 
 def _changes(before: Controllers, now: Controllers, workload_services: WorkloadServices) -> list[PlannedChange]:
     changed_keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    if not changed_keys:
+        return []
     workloads: dict[Key, list[Key]] = {}
     for key in before.keys() | now.keys():
         for service in services_of(key, workload_services):

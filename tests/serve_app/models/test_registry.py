@@ -106,7 +106,7 @@ def test_fields_of_a_newer_card_are_ignored(tmp_path: Path) -> None:
 def test_a_folder_without_access_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0)
     try:
-        with pytest.raises(RegistryGone, match=r"correct rollout\.registry or its access"):
+        with pytest.raises(RegistryGone, match=r"correct models\.registry or its access"):
             Registry(str(tmp_path)).cards()
     finally:
         tmp_path.chmod(0o700)
@@ -120,7 +120,7 @@ def test_a_file_is_no_registry(tmp_path: Path) -> None:
 
 
 def test_a_url_that_cannot_be_opened_is_named() -> None:
-    with pytest.raises(BadSettings, match=r"rollout\.registry: expected a folder or a URL that fsspec can open"):
+    with pytest.raises(BadSettings, match=r"models\.registry: expected a folder or a URL that fsspec can open"):
         Registry("nonsense://models")
 
 

@@ -16,7 +16,7 @@ from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes import events
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from tests.builders import incident, mesh_of, verdict
 from tests.serve_app.collect.kubernetes import api_server
 

@@ -14,7 +14,7 @@ import pytest
 from serve_app.collect.kubernetes import watch
 from serve_app.collect.kubernetes.watch import EventWatch
 from serve_app.collect.loop import CollectorState
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.workloads import Controller, Controllers
 
 REPLICAS = 3  # default number of replicas

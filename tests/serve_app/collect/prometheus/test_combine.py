@@ -7,7 +7,7 @@ import pytest
 from serve_app.collect.prometheus.combine import MeshRows, combine, level_of, split_level
 from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings import MeshSettings
 
@@ -27,15 +27,16 @@ class Sources:
 
     def __init__(self) -> None:
         self.levels: dict[str, dict[str, Column]] = {}
+        self.keys = KeyTable()
 
     def add(self, part: str, services: Mapping[str, Values], calls: Mapping[str, Values]) -> "Sources":
         for level, given in (("services", services), ("calls", calls)):
             columns = self.levels.setdefault(f"{level}@{part}" if part else level, {})
-            columns |= {role: dict(values) for role, values in given.items()}
+            columns |= {role: Column.of(values, self.keys) for role, values in given.items()}
         return self
 
 
-def united(combined: Dialect, sources: Sources) -> tuple[dict[str, dict[Key, float]], dict[str, dict[Key, float]]]:
+def united(combined: Dialect, sources: Sources) -> tuple[dict[str, Column], dict[str, Column]]:
     return MeshRows(combined).read(sources.levels)
 
 
@@ -169,8 +170,9 @@ def test_names_stay_when_a_service_is_silent() -> None:
     seen = []
     known: Values = {CART: 20.0}
     silent: Values = {}
+    sources = Sources()
     for requests in (known, silent, known):
-        sources = Sources()
+        sources.levels = {}
         sources.add("", {"requests": requests}, {"requests": {}})
         sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
         seen.append(tuple(rows.read(sources.levels)[0]["requests"]))

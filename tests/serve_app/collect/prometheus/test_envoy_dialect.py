@@ -13,8 +13,8 @@ def test_a_call_has_four_labels_for_its_ends_besides_the_cluster() -> None:
         b'{"namespace":"shop","service":"web","envoy_cluster_name":"outbound_shop_cart",'
         b'"destination_namespace":"shop","destination_service":"cart"}'
     )
-    names = LabelReader(query.labels)
-    assert names.read([sample]) == [("shop", "web", "shop", "cart")]
+    found = LabelReader(query.labels).read([sample])
+    assert found.keys.name(found.owners) == [("shop", "web", "shop", "cart")]
 
 
 def test_completed_requests_are_counted_because_a_dead_service_never_connects() -> None:

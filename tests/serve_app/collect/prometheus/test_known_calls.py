@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 
 Rates = Mapping[Key, float]
@@ -18,12 +18,13 @@ class Mesh:
     """The rows of polls, 15 s apart."""
 
     def __init__(self) -> None:
-        self.known, self.now = KnownCalls(), 0.0
+        self.known, self.now, self.keys = KnownCalls(), 0.0, KeyTable()
 
-    def poll(self, calls: Rates, services: Rates, after: float = 15.0) -> dict[Key, float]:
+    def poll(self, calls: Rates, services: Rates, after: float = 15.0) -> Mapping[Key, float]:
         """Return the calls that are listed."""
         self.now += after
-        self.known, listed = self.known.see_calls(dict(calls), self.now).list_all(dict(calls), dict(services), self.now)
+        made, measured = Column.of(calls, self.keys), Column.of(services, self.keys)
+        self.known, listed = self.known.see_calls(made, self.now).list_all(made, measured, self.now)
         return listed
 
 
@@ -50,7 +51,7 @@ OWN: Rates = {WEB: 60.0, CART: 40.0, PAY: 10.0}
 def test_a_known_call_without_requests_is_listed_with_0(calls: Rates, services: Rates, listed: Rates) -> None:
     mesh = Mesh()
     assert mesh.poll(ALL, OWN) == ALL
-    assert mesh.poll(calls, services) == pytest.approx(dict(listed))
+    assert mesh.poll(calls, services) == listed
 
 
 def test_a_call_is_forgotten_half_an_hour_after_its_last_request() -> None:
@@ -66,5 +67,5 @@ def test_a_call_is_forgotten_half_an_hour_after_its_last_request() -> None:
 def test_a_call_of_another_name_is_no_longer_known() -> None:
     mesh = Mesh()
     mesh.poll(ALL, OWN)
-    mesh.known = mesh.known.forget({WEB_CART})
+    mesh.known = mesh.known.forget(mesh.keys, mesh.keys.numbers([WEB_CART]))
     assert mesh.poll({WEB_PAY: 10.0, PAY_BANK: 10.0}, OWN) == {WEB_PAY: 10.0, PAY_BANK: 10.0}

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import BucketReader, bucket_quantile, read_quantiles
+from serve_app.collect.prometheus.frames import BUCKET, LabelReader, bucket_quantile, read_quantiles
 from serve_app.collect.prometheus.long_requests import Border, leave_out_long, numerals_from
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS
 from tests.serve_app.collect.prometheus.test_prometheus_table import sample, vector
@@ -71,7 +71,9 @@ def test_long_requests_are_a_column_of_the_services_that_have_some() -> None:
         for app, counts in (("chat", ("5", "5.0", "7")), ("cart", ("5", "6", "6")))
         for bound, count in zip(("0.1", "6e+01", "+Inf"), counts, strict=True)
     ]
-    p50, long = read_quantiles(vector(samples), BucketReader(("app",)), [0.5], MINUTE)
+    sent = vector(samples)
+    labels = LabelReader(("app", BUCKET)).read(sent.label_sets)
+    p50, long = read_quantiles(sent.values, labels, [0.5], MINUTE)
     assert list(p50) == [("chat",), ("cart",)]
     assert long == {("chat",): 2.0}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from model.snapshot import Owner, ServicePolicy
-from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.kubernetes import OwnerLabels, read_owners, with_owners
 from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.settings import MeshSettings
@@ -18,7 +18,7 @@ def key(namespace: str, workload: str, **values: str) -> tuple[str, ...]:
     return (namespace, workload, *(values.get(label, "") for label in LABELS.exported_labels()))
 
 
-def column(*keys: tuple[str, ...]) -> Column:
+def column(*keys: tuple[str, ...]) -> dict[Key, float]:
     return dict.fromkeys(keys, 1.0)
 
 
@@ -66,7 +66,7 @@ def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
 
 
 def test_the_first_workload_of_a_service_counts() -> None:
-    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
+    pairs: dict[Key, float] = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
     found = read_owners(
         column(key("shop", "cart-v2", label_team="new"), key("shop", "cart-v1", label_team="old")),
         LABELS,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.keys import Column, KeyTable
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
     CORDONED,
@@ -29,10 +29,11 @@ class Cluster:
     """Columns as a poll reads them."""
 
     columns: dict[str, Column] = field(default_factory=dict)
+    keys: KeyTable = field(default_factory=KeyTable)
 
     def set(self, role: str, values: Mapping[Any, float]) -> None:
         """Set the column of a role; the keys have the parts that its query names."""
-        self.columns[role] = dict(values)
+        self.columns[role] = Column.of(values, self.keys)
 
     def pods(self) -> Pods:
         return Pods(self.columns, WINDOW)
@@ -105,7 +106,7 @@ def test_pods_that_have_ended_or_are_gone_do_not_count() -> None:
     made = cluster({f"cart-{i} main": (usage, 1.0, 1.0) for i, usage in enumerate((0.2, 1.0, 1.0))})
     made.set(ENDED, {("cart-1", "shop"): 1.0})
     owners = {(f"cart-{i}", "shop", "StatefulSet", "cart"): NOW for i in range(3)}
-    made.set(OWNERS, owners | {("cart-2", "shop", "StatefulSet", "cart"): NOW - 2 * WINDOW - 1})
+    made.set(OWNERS, {**owners, ("cart-2", "shop", "StatefulSet", "cart"): NOW - 2 * WINDOW - 1})
     assert made.share() == {"shop/cart": 0.2}
     assert made.pods().coverage([], {}).pods == 1
 
@@ -192,7 +193,7 @@ def test_the_coverage_names_workloads_and_services_without_each_other() -> None:
     names = {"cart-0": "cart", "batch-0": "batch"}
     made.set(OWNERS, {(pod, "shop", "StatefulSet", name): NOW for pod, name in names.items()})
     owners = made.columns[OWNERS]
-    made.set(OWNERS, owners | {("dns-0", "kube-system", "DaemonSet", "dns"): NOW})
+    made.set(OWNERS, {**owners, ("dns-0", "kube-system", "DaemonSet", "dns"): NOW})
     services = [("shop", "cart"), ("shop", "web")]
     coverage = made.pods().coverage(services, {})
     assert (coverage.pods, coverage.without_owner, coverage.without_capacity) == (3, 1, 0)

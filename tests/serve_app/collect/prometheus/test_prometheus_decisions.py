@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.workloads import HOLD_BACK_POLLS, Controller, Controllers, WorkloadState
 
 CART: Key

@@ -14,7 +14,7 @@ from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, Servi
 from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.kubernetes import read_annotations
 from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.doctor.telemetry import check_telemetry
@@ -303,8 +303,8 @@ def test_the_doctor_counts_services_without_a_team(
 def test_annotations_of_the_workloads_of_a_service(
     annotated: list[tuple[str, str, str]], wanted: ServicePolicy | None
 ) -> None:
-    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")}
-    found: Column = {("shop", *one): 1.0 for one in annotated}
+    pairs: dict[Key, float] = {("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")}
+    found: dict[Key, float] = {("shop", *one): 1.0 for one in annotated}
     policies, ignored = read_annotations([found, None], read_serving(pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)

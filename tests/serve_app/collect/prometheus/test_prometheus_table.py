@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from serve_app.collect.prometheus.client import Samples
 from serve_app.collect.prometheus.detect import generic_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_column, read_quantiles
+from serve_app.collect.prometheus.frames import BUCKET, LabelReader, read_column, read_quantiles
+from serve_app.collect.prometheus.keys import Column
 from serve_app.collect.prometheus.kubernetes import CONTROLLERS
+from serve_app.collect.prometheus.query import Join
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import (
     DISK,
@@ -36,6 +38,16 @@ def sample(value: float | str, **labels: str) -> Sample:
 
 def vector(samples: list[Sample]) -> Samples:
     return Samples([labels for labels, _ in samples], np.array([value for _, value in samples], np.float64))
+
+
+def column_of(samples: list[Sample], labels: tuple[str, ...] = ("app",), joined_by: Join = "sum") -> Column:
+    sent = vector(samples)
+    return read_column(sent.values, LabelReader(labels).read(sent.label_sets), joined_by)
+
+
+def quantiles_of(samples: list[Sample], *shares: float) -> list[Column]:
+    sent = vector(samples)
+    return read_quantiles(sent.values, LabelReader(("app", BUCKET)).read(sent.label_sets), shares)
 
 
 def bucketed(counts: list[float], bounds: tuple[float, ...] = BOUNDS, **labels: str) -> list[Sample]:
@@ -62,7 +74,7 @@ def histogram_quantile(share: float, counts: list[float], bounds: tuple[float, .
 def test_quantiles_are_equal_to_those_in_prometheus(counted: list[list[float]], share: float) -> None:
     rows = [np.cumsum(counts).tolist() for counts in counted]
     samples = [one for i, row in enumerate(rows) for one in bucketed(row, app=f"a{i}")]
-    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [share])
+    (found,) = quantiles_of(samples, share)
     assert list(found) == [(f"a{i}",) for i in range(len(rows))]
     wanted = [histogram_quantile(share, row, BOUNDS) for row in rows]
     np.testing.assert_allclose([*found.values()], wanted, rtol=1e-9, equal_nan=True)
@@ -72,7 +84,7 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     fine = bucketed([5, 10, 10], (0.2, 0.4, math.inf), app="fine")
     coarse = bucketed([10, 10], (1.0, math.inf), app="coarse")
     samples = [one for pair in zip(reversed(fine), [*coarse, coarse[0]], strict=True) for one in pair][:-1]
-    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
+    (found,) = quantiles_of(samples, 0.5)
     assert found == pytest.approx({("fine",): 0.2, ("coarse",): 0.5})
 
 
@@ -86,23 +98,23 @@ def test_rows_may_have_bounds_of_their_own_and_come_in_any_order() -> None:
     ],
 )
 def test_without_counts_there_is_no_quantile(samples: list[Sample]) -> None:
-    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
+    (found,) = quantiles_of(samples, 0.5)
     assert all(map(math.isnan, found.values()))
 
 
 def test_no_samples_are_no_rows() -> None:
-    assert read_quantiles(vector([]), BucketReader(("app",)), [0.5, 0.99]) == [{}, {}]
-    assert read_column(vector([]), LabelReader(("app",))) == {}
+    assert quantiles_of([], 0.5, 0.99) == [{}, {}]
+    assert column_of([]) == {}
 
 
 def test_buckets_that_fall_by_a_rounding_error_are_made_cumulative() -> None:
-    (found,) = read_quantiles(vector(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a")), BucketReader(("app",)), [0.99])
+    (found,) = quantiles_of(bucketed([5.0, 4.999999, 5.0, 5.0, 5.0], app="a"), 0.99)
     assert found["a",] <= 0.005
 
 
 def test_samples_that_lack_a_label_are_left_out() -> None:
     samples = [sample(1, app="a"), sample(2, app=""), sample(3), sample("NaN", app="b")]
-    found = read_column(vector(samples), LabelReader(("app",)))
+    found = column_of(samples)
     assert list(found) == [("a",), ("b",)]
     np.testing.assert_array_equal([*found.values()], [1, math.nan])
 
@@ -111,9 +123,9 @@ def test_names_are_read_once_and_a_constant_is_no_label() -> None:
     names = LabelReader(("=default", "app"))
     sent = [sample(1, app=f"a{i % 3}", pod=str(i)) for i in range(6)]
     for _ in range(2):
-        keys = names.read([labels for labels, _ in sent])
-        assert keys == [("default", f"a{i % 3}") for i in range(6)]
-    assert len(names.known) == 6
+        found = names.read([labels for labels, _ in sent])
+        assert found.keys.name(found.owners) == [("default", f"a{i % 3}") for i in range(6)]
+    assert len(names) == 6
 
 
 # Several series with one key differ in the spelling of a label's value.
@@ -146,7 +158,7 @@ def test_spellings_of_a_bound_are_one_bucket(counted: list[list[float]], share: 
         merged[labels] = merged.get(labels, 0.0) + count
     sent = list(merged.items())
     random.shuffle(sent)
-    (found,) = read_quantiles(vector(sent), BucketReader(("app",)), [share])
+    (found,) = quantiles_of(sent, share)
     total = np.sum(rows, axis=0).tolist()
     np.testing.assert_allclose([*found.values()], [histogram_quantile(share, total, tuple(bounds))], rtol=1e-9)
 
@@ -154,13 +166,13 @@ def test_spellings_of_a_bound_are_one_bucket(counted: list[list[float]], share: 
 def test_a_bound_that_is_no_number_takes_nothing_from_the_others() -> None:
     good = bucketed([5, 10, 10], (0.1, 0.2, math.inf), app="a")
     bad = [sample(7, app="a", le=text) for text in ("", "often", "NaN", "0,1")]
-    (found,) = read_quantiles(vector([*bad, *good]), BucketReader(("app",)), [0.5])
+    (found,) = quantiles_of([*bad, *good], 0.5)
     np.testing.assert_allclose([*found.values()], [0.1])
 
 
 def test_bounds_that_differ_stay_apart() -> None:
     samples = [sample(4, app="a", le="0.1"), sample(8, app="a", le="0.100001"), sample(8, app="a", le="+Inf")]
-    (found,) = read_quantiles(vector(samples), BucketReader(("app",)), [0.5])
+    (found,) = quantiles_of(samples, 0.5)
     np.testing.assert_allclose([*found.values()], [0.1])
 
 
@@ -177,15 +189,16 @@ def test_bounds_that_differ_stay_apart() -> None:
 def test_values_of_one_key_are_joined_as_the_query_says(values: list[float], added: float, largest: float) -> None:
     samples = [sample(value, app="a", spelling=str(i)) for i, value in enumerate(values)]
     samples.insert(1, sample(9, app="b"))
-    for joined_by, wanted in (("sum", added), ("max", largest)):
-        found = read_column(vector(samples), LabelReader(("app",)), joined_by)  # type: ignore[arg-type]
+    joins: list[tuple[Join, float]] = [("sum", added), ("max", largest)]
+    for joined_by, wanted in joins:
+        found = column_of(samples, joined_by=joined_by)
         assert list(found) == [("a",), ("b",)]
         np.testing.assert_array_equal([*found.values()], [wanted, 9])
 
 
 def test_null_labels_are_absent() -> None:
     sent = [(b"null", 1.0), (b'{"app":null}', 2.0), (b'{"app":"a","zone":null}', 4.0)]
-    found = read_column(vector(sent), LabelReader(("app",)))
+    found = column_of(sent)
     assert found == {("a",): 4.0}
 
 
@@ -209,41 +222,36 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
 
 def test_names_that_differ_in_one_character_are_different_services() -> None:
     names = ["bank gateway", "bank/gateway", "bank_gateway", "bank@gateway", "订单", "支付", "a" * 300, "a" * 301]
-    reader = LabelReader(("namespace", "name"))
-    column = read_column(vector([sample(1, namespace="shop", name=name) for name in names]), reader)
+    column = column_of([sample(1, namespace="shop", name=name) for name in names], ("namespace", "name"))
     assert len(column) == len(names)
     assert [*column][:3] == [("shop", "bank~20~gateway"), ("shop", "bank/gateway"), ("shop", "bank_gateway")]
     assert ("shop", "订单") in column
 
 
 def test_a_namespace_ends_at_the_first_slash_of_an_id() -> None:
-    reader = LabelReader(("a", "b", "c", "d"))
-    vectors = vector([sample(1, a="x/y", b="z", c="p/q", d="r/s"), sample(1, a="x", b="y/z", c="p", d="q/r/s")])
-    ids = ["/".join(key) for key in read_column(vectors, reader)]
+    samples = [sample(1, a="x/y", b="z", c="p/q", d="r/s"), sample(1, a="x", b="y/z", c="p", d="q/r/s")]
+    ids = ["/".join(key) for key in column_of(samples, ("a", "b", "c", "d"))]
     assert ids == ["x~2F~y/z/p~2F~q/r/s", "x/y/z/p/q/r/s"]
 
 
 def test_the_first_label_that_is_not_empty_names_the_service() -> None:
-    reader = LabelReader(("namespace", "deployment|statefulset|workload"))
     rows = [
         sample(1, namespace="shop", deployment="a", statefulset="b"),
         sample(2, namespace="shop", statefulset="b", deployment=""),
         sample(4, namespace="shop", workload="c"),
     ]
-    column = read_column(vector(rows), reader)
+    column = column_of(rows, ("namespace", "deployment|statefulset|workload"))
     assert column == {
         ("shop", "a"): 1, ("shop", "b"): 2, ("shop", "c"): 4,
     }  # fmt: skip
-    assert reader.dropped is None
 
 
 def test_series_without_a_name_are_counted_with_an_example() -> None:
     reader = LabelReader(("namespace", "deployment|statefulset", "?reporter"))
     rows = [sample(1, namespace="shop", deployment="a")] + [sample(1, namespace="shop", pod=f"p{i}") for i in range(3)]
-    read_column(vector(rows), reader)
-    assert reader.dropped is not None
-    assert (reader.dropped.count, reader.dropped.of) == (3, 4)
-    assert reader.dropped.labels == {"namespace": "shop", "pod": "p0"}
-    assert reader.dropped.missing == ("deployment|statefulset",)
-    read_column(vector(rows[:1]), reader)
-    assert reader.dropped is None, "of the last reading only"
+    dropped = reader.read(vector(rows).label_sets).dropped
+    assert dropped is not None
+    assert (dropped.count, dropped.of) == (3, 4)
+    assert dropped.labels == {"namespace": "shop", "pod": "p0"}
+    assert dropped.missing == ("deployment|statefulset",)
+    assert reader.read(vector(rows[:1]).label_sets).dropped is None, "of the last reading only"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Column, Key, KeyMap, KeyTable
 from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 
 CALL: Key = ("shop", "web", "shop", "cart")
@@ -16,11 +16,11 @@ def join(
     columns: dict[str, dict[Key, float]],
     renamed: Mapping[str, str] | None = None,
     reporters: tuple[str, ...] = PREFERRED,
-) -> dict[str, dict[Key, float]]:
+) -> dict[str, Column]:
     """Join columns whose callers have these new names."""
-    keys = {key[:4] for column in columns.values() for key in column}
-    names = {key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]) for key in keys}
-    return join_rows(columns, reporters, names)
+    keys = KeyTable()
+    shown = KeyMap(keys, lambda key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:4]))
+    return join_rows({role: Column.of(values, keys) for role, values in columns.items()}, reporters, shown, 4)
 
 
 def by_reporter(**values: float) -> dict[Key, float]:
@@ -144,6 +144,9 @@ def test_requests_that_a_gateway_passes_on_count_once(
 ) -> None:
     requests: dict[Key, float] = {("shop", a, "shop", b): float(rate) for (a, b), rate in calls.items()}
     services: dict[Key, float] = {("shop", name): 1.0 for name in measured}
-    found = without_relayed(requests, services, {("shop", "gate"), ("shop", "other-gate")})
+    keys = KeyTable()
+    made, measured_ones = Column.of(requests, keys), Column.of(services, keys)
+    gates = keys.numbers([("shop", "gate"), ("shop", "other-gate")])
+    found = without_relayed(made, measured_ones, gates)
     assert {(key[1], key[3]) for key in found} == kept
-    assert without_relayed(requests, services, set()) == requests
+    assert without_relayed(made, measured_ones, gates[:0]) == requests

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.service_names import MAX_WORKLOADS, NO_SERVICE, ServiceNames
 
 WEB = ("shop", "web")

@@ -7,7 +7,7 @@ import pytest
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.combine import KUBERNETES
-from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.signals import (
     DISK,
     PENDING,
@@ -55,7 +55,8 @@ def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
 
 
 def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
-    read = {role: dict(values) for role, values in columns.items()}
+    keys = KeyTable()
+    read = {role: Column.of(values, keys) for role, values in columns.items()}
     signals, _ = read_signals(read, {}, SERVICES, Queues())
     return {(one.kind.value, one.service): one.value for one in signals}
 
@@ -170,7 +171,7 @@ def test_two_counts_of_the_same_kills_are_one() -> None:
 )
 def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: str, service: str | None) -> None:
     services = [*SERVICES, ("shop", "bank~20~queue"), ("a", "twin"), ("b", "twin")]
-    columns: dict[str, Column] = {QUEUES: {(queue,): 12.0}}
+    columns = {QUEUES: Column.of({(queue,): 12.0})}
     settings = Queues({"orders": "shop/store", "cart-old": "shop/gone"})
     signals, unmapped = read_signals(columns, {("shop", "cart-worker"): [("shop", "cart")]}, services, settings)
     assert signals == ([Signal(SignalKind.QUEUE_DEPTH, service, 12.0)] if service else [])
@@ -195,7 +196,7 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
 
 def cancelled(rates: Mapping[str, float] | None, requests: Mapping[str, float]) -> dict[str, float]:
     """Return the signals of cancelled requests by service, for rates in a window of 60 s."""
-    columns: list[Column | None] = [
+    columns: list[dict[Key, float] | None] = [
         None if of is None else {("shop", name): rate for name, rate in of.items()} for of in (rates, requests)
     ]
     assert columns[1] is not None
