@@ -41,7 +41,6 @@ COMMANDS = [
     ("simulate",),
     ("train",),
     ("export",),
-    ("graph",),
     ("evaluate",),
     ("report",),
     ("config",),
