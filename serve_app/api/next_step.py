@@ -175,10 +175,9 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
         ends = (
             f"{case.who} and its callers {list_first(callers, _MAX_CALLERS)}" if others else f"{first} and {case.who}"
         )
-        return (
-            f"Check the network and the policies between {ends}: "
-            f"{clause_text(case.causes[0], case.who)}, while {case.who} itself shows nothing unusual"
-        )
+        is_well = all(fact.source or fact.destination or fact.observed <= fact.expected for fact in case.facts)
+        contrast = f", while {case.who} itself shows nothing unusual" if is_well else ""
+        return f"Check the network and the policies between {ends}: {clause_text(case.causes[0], case.who)}{contrast}"
     shared = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
     if shared is not None:
         return _step_of(shared, case.who)

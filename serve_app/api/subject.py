@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
-from model.snapshot import PlannedChange, namespace_of
+from model.snapshot import RATIOS, PlannedChange, namespace_of
 from model.verdict import (
     NAMESPACE_FAILS,
     NAMESPACE_SLOW,
@@ -26,6 +26,7 @@ from serve_app.api.wording import LATENCIES
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
 HARMFUL_RISE = 1.5  # of a metric of a resource, below which it is no fault of the service
+NEARLY_FULL = 0.8  # utilization, from which any rise is one
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
 MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
@@ -115,7 +116,9 @@ def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
     kind = reason_kind(fact)
     if fact.source or fact.destination or kind is IncidentKind.UNCLEAR or fact.observed < fact.expected:
         return False
-    if kind is IncidentKind.RESOURCES and fact.forecast is None and fact.observed < HARMFUL_RISE * fact.expected:
+    is_full = fact.metric in RATIOS and fact.observed >= NEARLY_FULL
+    is_small = fact.forecast is None and fact.observed < HARMFUL_RISE * fact.expected
+    if kind is IncidentKind.RESOURCES and is_small and not is_full:
         return False
     return not any(call.source and _is_part_of(fact, call) for call in known)
 
@@ -190,7 +193,8 @@ def scope_text(scope: str) -> str:
 
 def likely_suspects(incident: Incident) -> set[str]:
     """The first suspect, and the others with a considerable share of the score."""
-    return {one.service for i, one in enumerate(incident.suspects) if i == 0 or one.score >= LIKELY_SHARE}
+    total = sum(one.score for one in incident.suspects)
+    return {one.service for i, one in enumerate(incident.suspects) if i == 0 or one.score >= LIKELY_SHARE * total}
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:

@@ -114,7 +114,9 @@ class PageQueries:
             moment = Moment.of(scored)
             cache.layout = _update_layout(cache.layout, state, moment)
             until = [one for one in state.window if one.observed_at <= moment.snapshot.observed_at]
-            door = front_door(until, state.entry_points, self._incident_periods(mesh, until))
+            # The archive is behind by some snapshots: a notice may be an alert by now.
+            open_now = [(one.since, None) for one in moment.alerts]
+            door = front_door(until, state.entry_points, [*self._incident_periods(mesh, until), *open_now])
             drawn = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:

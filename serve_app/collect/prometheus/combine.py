@@ -63,6 +63,8 @@ class MeshRows:
     def follow(self, before: "MeshRows") -> None:
         """Continue with what is known in another form of the same dialect."""
         self.names, self.known = before.names, before.known
+        if self._dialect.beside == before._dialect.beside:
+            self._others = before._others
 
     def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of services and of calls with one row for each, under the names of the first dialect.

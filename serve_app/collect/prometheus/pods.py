@@ -219,7 +219,7 @@ class Pods:
         """What the nodes of pods have for all of their pods."""
         nodes, sizes = self._known.get(NODES), self._known.get(f"{resource}_allocatable")
         if nodes is None or sizes is None:
-            return Column.of({})
+            return Column.of({}, self._keys)
         return Column.join(self._keys, nodes.part(0, 2), sizes.at(nodes.part(2)), "max")
 
     def cordoned_workloads(self) -> frozenset[Key] | None:

@@ -123,7 +123,7 @@ def _quantiles(role: str, values: Numbers, cells: IntArray, weights: Numbers, re
     row with a notable share of the requests the p99."""
     is_part = ~np.isnan(values)
     if role != "p50":
-        is_part &= ~(weights < MIN_SHARE * requests.flat[cells])
+        is_part &= ~(np.nan_to_num(weights, nan=-1.0) < MIN_SHARE * requests.flat[cells])  # of no known requests: alone
     rank = np.where(np.isnan(weights), -1.0, weights) if role == "p50" else values
     order = np.flatnonzero(is_part)
     order = order[np.argsort(rank[order], kind="stable")]

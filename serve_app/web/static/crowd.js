@@ -30,7 +30,7 @@ export function foldCrowd(map, incident, selected) {
     groups = [...folded, ...[...nodes.name.keys()].filter((i) => !isFolded.has(i)).map((i) => [i])],
     place = []; // in the new map
   groups.forEach((members, k) => members.forEach((i) => (place[i] = k)));
-  return { ...map, nodes: joinNodes(nodes, groups), ...joinCalls(map, place) };
+  return { ...map, nodes: joinNodes(nodes, groups, incident.id), ...joinCalls(map, place) };
 }
 
 const isLarge = ({ length }) => length >= LEAST;
@@ -42,13 +42,14 @@ function distances({ edges, spread }, { id }) {
 }
 
 /** The columns of nodes that stand for these groups; what the graph does not show of a group is of its first member. */
-function joinNodes(nodes, groups) {
+function joinNodes(nodes, groups, incident) {
   const column = (values, join) => groups.map((members) => (members.length > 1 ? join(members.map((i) => values[i])) : values[members[0]]));
   return {
     ...Object.fromEntries(Object.entries(nodes).map(([name, values]) => [name, column(values, ([first]) => first)])),
     name: column(nodes.name, (names) => (isOneSpace(names) ? namespace(names[0]) + EVERYTHING : MIXED)),
     services: column(nodes.services, sum),
     deviation: column(nodes.deviation, highest),
+    incident: groups.map((members) => (members.length > 1 ? incident : nodes.incident[members[0]])), // another one may be worse
     label: groups.map((members) => (members.length > 1 ? labelOf(members.map((i) => nodes.name[i])) : null)),
   };
 }

@@ -172,7 +172,7 @@ export function incidentsView(on) {
       isCharted = hasCharts && !verdict.archived;
     if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
     if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
-    const measured = isCharted ? all.findIndex((reason) => seriesOf(drawn, service, reason)) : -1;
+    const measured = isCharted ? all.findIndex((reason) => seriesOf(drawn, service, reason) !== null) : -1; // or not loaded yet
     const charted = all.flatMap((reason, i) => {
       const series = i === measured ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);

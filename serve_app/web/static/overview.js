@@ -94,13 +94,14 @@ function meshState(one, asked) {
       recovering: i < one.recovering + one.unseen,
       kind: i < one.unseen ? "telemetry_missing" : "unclear",
     })),
+    noticed = Array.from({ length: one.notices }, () => ({ severity: "notice", recovering: false })),
     muted = one.hidden ? [{ hides: [""] }] : [];
   if (!one.sequence) {
     const [name, why] = one.problem ? ["unknown", "failing"] : ["learning", ""];
     return { name, why, stopped: false, isOpen: false, isUnusual: false, received };
   }
   const state = stateOf(
-    { ...one, mesh_score: one.mesh_score ?? 0, incidents, muted },
+    { ...one, mesh_score: one.mesh_score ?? 0, incidents: [...incidents, ...noticed], muted },
     { received, source: { problem: one.problem }, interval: one.interval_seconds ?? undefined },
   );
   return { ...state, received };

@@ -48,7 +48,7 @@ function subjectOf(service, { source, destination }) {
 export function reasonSeries(redraw) {
   const known = new Map(); // by mesh, service and caller: {until, answer}
 
-  /** The metric over time for a chart, `{metric, times, observed, expected, low, high}`; null: not loaded, or not measured. */
+  /** The metric over time for a chart, `{metric, times, observed, expected, low, high}`; undefined: not loaded, null: not measured. */
   return ({ mesh, newest }, service, reason) => {
     const [to, source] = subjectOf(service, reason),
       key = [mesh, to, source].join(" "),
@@ -64,7 +64,8 @@ export function reasonSeries(redraw) {
         () => {},
       );
     }
-    const { metrics = [], signals = {}, times } = before?.answer ?? {},
+    if (!before?.answer) return undefined;
+    const { metrics, signals = {}, times } = before.answer,
       metric = measuredMetric(reason),
       found = metrics.find((one) => one.metric === metric);
     if (found) return { ...found, times };

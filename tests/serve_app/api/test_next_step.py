@@ -139,6 +139,22 @@ def test_a_step_has_an_action_and_the_evidence_that_decides(made: Incident, text
     assert encode_incident(made, NOW).next_step == text
 
 
+@pytest.mark.parametrize(
+    ("own", "action"),
+    [
+        (reason("cpu_utilization", 0.99, 0.7), "Look at shop/cart itself"),  # saturated: it had little room to rise
+        (reason("cpu_utilization", 0.45, 0.4), "Check the network and the policies between"),
+    ],
+)
+def test_a_saturated_callee_is_not_called_well(own: Reason, action: str) -> None:
+    slow = reason("p99_latency", 2.0, 0.2, source="shop/web")
+    made = replace(
+        incident(slow), kind=IncidentKind.SLOW, suspects=(Suspect("shop/cart", 0.9, (slow, replace(own, load=1.3))),)
+    )
+    assert next_step(made).startswith(action)
+    assert "nothing unusual" not in next_step(made)
+
+
 SWAP = (
     Suspect("shop/a", 0.8, (reason(MOVED, 30, 0, destination="shop/y"),)),
     Suspect("shop/x", 0.1, (reason(LOST, 2, 30, source="shop/a"), reason(NEW, 20, 0, source="shop/b"))),

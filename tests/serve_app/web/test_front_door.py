@@ -55,7 +55,7 @@ def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> No
     assert observed["p99_latency"] == [pytest.approx((60 * 0.2 + 10 * 0.9) / 70, rel=1e-3)]
 
 
-def test_usual_is_what_was_before_the_incident_however_long_it_lasts() -> None:
+def test_usual_is_what_was_before_the_incident_while_the_window_has_it() -> None:
     calm, bad = [snapshot(at) for at in range(10)], [snapshot(at, errors=0.9) for at in range(10, 40)]
     found = door(*calm, *bad, incidents=[(10, None)])
     errors = errors_of(found)

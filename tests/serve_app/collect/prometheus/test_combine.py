@@ -177,6 +177,12 @@ def test_names_stay_when_a_service_is_silent() -> None:
         sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
         seen.append(tuple(rows.read(sources.levels)[0]["requests"]))
     assert seen == [(CART,)] * 3
+    after = MeshRows(combine([MESH, SPANS]))
+    after.follow(rows)  # as when the labels of the columns are forgotten
+    sources.levels, sources.keys = {}, KeyTable()
+    sources.add("", {"requests": silent}, {"requests": {}})
+    sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
+    assert tuple(after.read(sources.levels)[0]["requests"]) == (CART,)
 
 
 def test_callers_that_are_no_services_of_one_source_are_services_of_another() -> None:

@@ -95,6 +95,13 @@ def test_a_pod_without_any_capacity_is_left_out_with_its_usage() -> None:
     assert made.pods().coverage([("shop", "cart")], {}).without_capacity == 1
 
 
+@pytest.mark.parametrize("missing", [NODES, "cpu_allocatable"])
+def test_without_sizes_of_nodes_the_limits_remain(missing: str) -> None:
+    made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "cart-0 proxy": (0.1, None, None)})
+    del made.columns[missing]
+    assert made.share() == {"shop/cart": 0.5}
+
+
 @pytest.mark.parametrize("missing", ["cpu_usage", "cpu_limits", "cpu_requests"])
 def test_without_one_of_the_queries_the_share_is_unknown(missing: str) -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0)})
