@@ -256,7 +256,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets", "title", "next_step", "caller", "trend", "recurrences")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets", "title", "next_step", "caller", "trend", "recurrences", "origins")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +280,7 @@ class Incident(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     TREND_FIELD_NUMBER: _ClassVar[int]
     RECURRENCES_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -303,7 +304,8 @@ class Incident(_message.Message):
     caller: str
     trend: str
     recurrences: int
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ..., title: _Optional[str] = ..., next_step: _Optional[str] = ..., caller: _Optional[str] = ..., trend: _Optional[str] = ..., recurrences: _Optional[int] = ...) -> None: ...
+    origins: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ..., title: _Optional[str] = ..., next_step: _Optional[str] = ..., caller: _Optional[str] = ..., trend: _Optional[str] = ..., recurrences: _Optional[int] = ..., origins: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ErrorBudget(_message.Message):
     __slots__ = ("service", "objective", "target", "latency_ms", "days", "used", "bad_requests", "text")
