@@ -59,7 +59,7 @@ KINDS = {
     "contour": Kind(contour_series, (Naming(front_doors=CONTOUR_DOORS),)),
     "envoy-gateway": Kind(envoy_gateway_series, (Naming(front_doors=GATEWAY_DOORS),)),
     "haproxy-ingress": Kind(haproxy_series, (Naming(front_doors=HAPROXY_DOORS),), has_latency=False),
-    "kong": Kind(kong_series, (Naming(front_doors=KONG_DOORS),)),
+    "kong": Kind(kong_series, (Naming(HOSTS, front_doors=KONG_DOORS),)),  # whose names split Services at dots
 }
 # Only the controller in front of them measures these, so their latency is known of calls only.
 WITHOUT_LATENCY: tuple[Service, ...] = (UNPROTECTED,)

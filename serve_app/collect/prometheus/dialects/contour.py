@@ -14,7 +14,8 @@ def contour() -> Dialect:
 
     Source: ``internal/envoy/cluster.go`` of Contour and https://projectcontour.io/docs/main/guides/prometheus/.
     """
-    selector = f'envoy_cluster_name=~"{CLUSTERS}",envoy_cluster_name!~"outbound_.*|local_app_.*|.+_contour_8001"'
+    clusters = f'envoy_cluster_name=~"{CLUSTERS}",envoy_cluster_name!~"outbound_.*|local_app_.*|.+_contour_8001"'
+    selector = f'{clusters},kuma_io_service=""'  # sidecars of Kuma have clusters like self_inbound_8080
     view = cluster_view(selector)
     callee = one_label("envoy_cluster_name", CLUSTERS, "$1", "$2")
     return front_door("contour", "envoy", callee, view, (f"envoy_cluster_upstream_rq_completed{{$match {selector}}}",))
