@@ -16,7 +16,7 @@ from serve_app.web.history import five_digits, instant
 MAX_SNAPSHOTS = 60  # of the charts
 METRICS = ("request_rate", "error_rate", "p99_latency")
 MEANS = [NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY]
-USUAL = (5, 95)  # percentiles: the ends of the usual range
+USUAL = (1, 99)  # percentiles: the ends of the usual range, which a calm minute should not leave
 
 Values = NDArray[np.float64]
 Period = tuple[datetime, datetime | None]
