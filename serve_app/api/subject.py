@@ -21,6 +21,7 @@ from model.verdict import (
 )
 from serve_app.api.reason_text import facts
 from serve_app.api.rerouting import swapped_callers
+from serve_app.api.schemas.verdict import SuspectDocument
 from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
@@ -191,10 +192,10 @@ def scope_text(scope: str) -> str:
     return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
 
 
-def likely_suspects(incident: Incident) -> set[str]:
-    """The first suspect, and the others with a considerable share of the score."""
-    total = sum(one.score for one in incident.suspects)
-    return {one.service for i, one in enumerate(incident.suspects) if i == 0 or one.score >= LIKELY_SHARE * total}
+def likely_suspects(suspects: Sequence[Suspect | SuspectDocument]) -> tuple[str, ...]:
+    """The suspects with a considerable share of the score, best first; at least the first one."""
+    total = sum(one.score for one in suspects)
+    return tuple(one.service for i, one in enumerate(suspects) if i == 0 or one.score >= LIKELY_SHARE * total)
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:

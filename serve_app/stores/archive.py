@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import ActionKind
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
-from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.subject import likely_suspects
 from serve_app.api.views import Deviations
 from serve_app.stores.history_files import round_metrics
 from serve_app.stores.recorded_snapshot import RecordedSnapshot, StoredSnapshot
@@ -80,12 +80,6 @@ def unpack_document(packed: bytes) -> ArchivedIncidentDocument:
 def unpack_json(packed: bytes) -> bytes:
     """JSON of the document that :func:`pack_document` compressed."""
     return zlib.decompress(packed)
-
-
-def likely_suspects(suspects: Sequence[SuspectDocument]) -> tuple[str, ...]:
-    """The suspects with a considerable share of the score, best first; at least the first one."""
-    total = sum(one.score for one in suspects)
-    return tuple(one.service for i, one in enumerate(suspects) if i == 0 or one.score >= LIKELY_SHARE * total)
 
 
 def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int) -> list[str]:

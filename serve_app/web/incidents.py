@@ -13,7 +13,8 @@ from serve_app.api.schemas.incidents import (
     SeenBeforeDocument,
 )
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
-from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
+from serve_app.api.subject import likely_suspects
+from serve_app.stores.archive import SEVERITIES, Details, unpack_document
 from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.records import ArchivedIncident, IncidentFilter
 from serve_app.stores.repository import MeshRepository

@@ -124,7 +124,7 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of one incident, as :func:`encode_verdict` has it for a verdict of this time with these alerts."""
-    since, suspected = incident.since, likely_suspects(incident)
+    since, suspected = incident.since, likely_suspects(incident.suspects)
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,

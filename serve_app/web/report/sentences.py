@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from model.names import list_first
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument, SuspectDocument
-from serve_app.stores.archive import likely_suspects
+from serve_app.api.subject import likely_suspects
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.event_log import reporting_delay
 
