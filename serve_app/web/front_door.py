@@ -1,6 +1,6 @@
 """The front door of a mesh: the requests of its users, now and usually, and the way from there to a cause."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,21 +19,20 @@ MEANS = [NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY]
 USUAL = (1, 99)  # percentiles: the ends of the usual range, which a calm minute should not leave
 
 Values = NDArray[np.float64]
-Period = tuple[datetime, datetime | None]
+Period = tuple[datetime, datetime | None]  # None: it has not ended
 
 
 def front_door(
-    window: Sequence[MeshSnapshot], entry_points: Collection[str], incidents: Collection[Period] = ()
+    window: Sequence[MeshSnapshot], entry_points: Collection[str], calm: Sequence[MeshSnapshot]
 ) -> dict[str, Any]:
     """Return the columns of a ``MapFrontDoor``.
 
     Args:
         window: snapshots up to the moment, oldest first, at least one.
         entry_points: of the mesh, by name.
-        incidents: their periods; None: it is open. What was measured in one of them, or is newest, is not usual.
+        calm: snapshots before the moment in which there was no incident, oldest first: what is usual.
     """
     shown = window[-MAX_SNAPSHOTS:]
-    calm = [one for one in window[:-1] if not any(_is_within(one.observed_at, period) for period in incidents)]
     observed, before = (
         np.array([_measure(one, entry_points) for one in some]).reshape(-1, len(METRICS))
         for some in (shown, calm[-MAX_SNAPSHOTS:])
@@ -56,9 +55,13 @@ def front_door(
     }
 
 
-def _is_within(at: datetime, period: Period) -> bool:
-    since, until = period
-    return since <= at and (until is None or at < until)
+def outside(snapshots: Iterable[MeshSnapshot], periods: Collection[Period]) -> list[MeshSnapshot]:
+    """Return those of the snapshots that no period contains."""
+
+    def is_within(at: datetime, since: datetime, until: datetime | None) -> bool:
+        return since <= at and (until is None or at < until)
+
+    return [one for one in snapshots if not any(is_within(one.observed_at, *period) for period in periods)]
 
 
 def _measure(snapshot: MeshSnapshot, entry_points: Collection[str]) -> Values:

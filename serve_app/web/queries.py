@@ -20,11 +20,13 @@ from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.views import graph_document, incident_services
 from serve_app.errors import InvalidParameter
+from serve_app.stores.history_files import MINUTE
+from serve_app.stores.history_reader import HistoryReader, StoredSpan
 from serve_app.stores.records import IncidentFilter, StoredMesh
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
-from serve_app.web.front_door import front_door
+from serve_app.web.front_door import Period, front_door, outside
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
@@ -36,6 +38,8 @@ from serve_app.web.scored_snapshot import Moment, ScoredSnapshot, match_records
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
+
+SECONDS_BEFORE = 900  # an incident: what is usual, if the window of snapshots is shorter than the incident
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
 MapKey = tuple[datetime | None, tuple[str, ...]]
@@ -116,7 +120,7 @@ class PageQueries:
             until = [one for one in state.window if one.observed_at <= moment.snapshot.observed_at]
             # The archive is behind by some snapshots: a notice may be an alert by now.
             open_now = [(one.since, None) for one in moment.alerts]
-            door = front_door(until, state.entry_points, [*self._incident_periods(mesh, until), *open_now])
+            door = front_door(until, state.entry_points, self._calm(mesh, until[:-1], open_now))
             drawn = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
@@ -151,11 +155,22 @@ class PageQueries:
             raise unknown_mesh(mesh)
         return window
 
-    def _incident_periods(self, mesh: str, window: Sequence[MeshSnapshot]) -> list[tuple[datetime, datetime | None]]:
-        """When the incidents in the time of some snapshots were open, without notices."""
-        wanted = IncidentFilter(since=window[0].observed_at, until=window[-1].observed_at + ONE_STEP)
+    def _calm(
+        self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
+    ) -> list[MeshSnapshot]:
+        """Those of some snapshots in which there was no incident, oldest first, without notices counted. In an incident
+        that is longer than all of them, those of the stored minutes before it."""
+        if not snapshots:
+            return []
+        wanted = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)
         found = self._meshes.store.incidents(mesh, wanted)
-        return [(one.since, one.until) for one in found if one.severity > NOTICE]
+        periods = [*open_now, *((one.since, one.until) for one in found if one.severity > NOTICE)]
+        calm = outside(snapshots, periods)
+        if calm or not open_now:
+            return calm
+        until = int(min(since for since, _ in open_now).timestamp()) // MINUTE * MINUTE
+        minutes = HistoryReader(self._meshes, mesh).moments(StoredSpan(MINUTE, until - SECONDS_BEFORE, until))
+        return self._calm(mesh, [one.snapshot for one in minutes])
 
     def _moment(self, stored: StoredMesh, at: datetime | None) -> tuple[MeshState, ScoredSnapshot]:
         """The newest state of a mesh, and the mesh at a time; None: at its newest snapshot."""

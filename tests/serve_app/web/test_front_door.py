@@ -10,7 +10,7 @@ import pytest
 
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
 from serve_app.web.documents import MapFrontDoor, MetricHistory
-from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, way_in
+from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, outside, way_in
 from serve_app.web.graph.propagation import spread
 from tests.builders import AT, mesh_of
 
@@ -40,7 +40,9 @@ def door(
     periods = [
         (snapshot(first).observed_at, None if end is None else snapshot(end).observed_at) for first, end in incidents
     ]
-    return MapFrontDoor.model_validate_json(msgspec.json.encode(front_door(snapshots, known, periods)))
+    return MapFrontDoor.model_validate_json(
+        msgspec.json.encode(front_door(snapshots, known, outside(snapshots[:-1], periods)))
+    )
 
 
 def errors_of(found: MapFrontDoor) -> MetricHistory:

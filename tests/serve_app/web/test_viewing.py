@@ -163,6 +163,19 @@ def test_the_usual_values_of_the_front_door_leave_out_an_incident_that_is_over(w
     assert max(value for value in during if value is not None) > 5 * (errors.high[-1] or 0)
 
 
+def test_in_an_incident_longer_than_the_window_the_stored_minutes_before_it_are_usual(watched_mesh: Watched) -> None:
+    fault = Fault("latency_injection", failing(SPEC, "latency_injection"), 60, 160, 8.0)
+    made, window = recording(140, fault), 60
+    watched_mesh.see(MESH, made, window=window)
+    (incident,) = watched_mesh.verdicts[-1]["incidents"]
+    assert datetime.fromisoformat(incident["since"]) < made[-window].observed_at, "the window holds the incident only"
+    door = read_map(watched_mesh).front_door
+    assert door is not None
+    assert all(None not in (one.low[-1], one.high[-1]) for one in door.metrics)
+    (p99,) = (one for one in door.metrics if one.metric == "p99_latency")
+    assert (p99.high[-1] or 0) < (p99.observed[-1] or 0), "the incident itself is not usual"
+
+
 def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched_mesh.see(MESH, recording(12))
     made: list[Moment] = []
