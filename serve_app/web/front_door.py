@@ -56,7 +56,7 @@ def front_door(
 
 
 def outside(snapshots: Iterable[MeshSnapshot], periods: Collection[Period]) -> list[MeshSnapshot]:
-    """Return those of the snapshots that no period contains."""
+    """Return the snapshots that no period contains."""
 
     def is_within(at: datetime, since: datetime, until: datetime | None) -> bool:
         return since <= at and (until is None or at < until)

@@ -158,8 +158,8 @@ class PageQueries:
     def _calm(
         self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
     ) -> list[MeshSnapshot]:
-        """Those of some snapshots in which there was no incident, oldest first, without notices counted. In an incident
-        that is longer than all of them, those of the stored minutes before it."""
+        """The snapshots of these in which there was no incident, oldest first; a notice is none. In an incident that is
+        longer than all of them, the stored minutes before it."""
         if not snapshots:
             return []
         wanted = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)
