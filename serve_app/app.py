@@ -23,7 +23,6 @@ from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.environment import MAX_FAILED_STARTS
-from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.local import stop
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
@@ -92,7 +91,7 @@ def application(settings: Settings) -> Application:
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     require_provider(serve_rules(settings))
-    front, device = settings.serve, _device(settings)
+    front, (device, gpu_unused) = settings.serve, _device(settings)
     scorer = meta = None
     if _has_replicas(settings, device):
         from serve_app.deployments.scoring.meta import MetaModel
@@ -109,7 +108,7 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, scorer, meta)
+    ).bind(settings, scorer, meta, gpu_unused)
     notifier = _light(Notifier).bind(settings) if settings.notify.has_receivers else None
     collector = _light(
         Collector, num_replicas=settings.collector.replicas, max_ongoing_requests=front.max_ongoing_requests
@@ -264,25 +263,23 @@ def _light(cls: Any, **options: Any) -> Deployment:
     )
 
 
-def _device(settings: Settings) -> str:
+def _device(settings: Settings) -> tuple[str, str]:
     """``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: GPUs of a cluster are on other nodes, and
-    may join later."""
+    may join later. And the kind of the obstacle, if the sessions score although this machine has a GPU, else empty."""
     chosen = settings.scorer
     if chosen.device != "auto" or chosen.place == "replicas":
-        return chosen.device
+        return chosen.device, ""
     if not _gpus() and not gpu_files.is_here():
-        return "cpu"
+        return "cpu", ""
     if _nodes() > 1:
-        return "auto" if _gpus() else "cpu"
+        return "auto" if _gpus() else "cpu", ""
     from kernels import gpu
     from serve_app.runtime import devices
 
     obstacle = gpu.find_obstacle() or _gpu_without_ray()
     if obstacle is None:
-        return "auto"
-    instead = devices.step_aside("auto", obstacle)
-    devices.report(instead, RayInstruments())
-    return instead.torch.type
+        return "auto", ""
+    return devices.step_aside("auto", obstacle).torch.type, obstacle.kind
 
 
 def _require_gpu(*, of_ray: bool) -> None:

@@ -74,6 +74,10 @@ class Loader:
     def size_bytes(self) -> int:
         return sum(map(size_of, self._checkpoints().values()))
 
+    def measure(self) -> None:
+        """Set the gauge of this memory. Call it every few seconds, because Ray drops a gauge that is not set again."""
+        self._instruments.set(MODEL_MEMORY, self.size_bytes())
+
     def get(self, version: str) -> Checkpoint | None:
         """The weights of a version if they are in memory; never waits for the registry."""
         found = self._checkpoints().get(version)
@@ -150,10 +154,10 @@ class Loader:
         with self._guard:
             self._failures.pop(pin.version, None)
         held = [*self._checkpoints().values(), checkpoint]
-        size = sum(map(size_of, held))
         self._instruments.count(MODEL_LOADS, outcome="loaded")
-        self._instruments.set(MODEL_MEMORY, size)
-        log.info("model %s: loaded; %d versions in memory, %.1f MB", pin.version, len(held), size / 1e6)
+        log.info(
+            "model %s: loaded; %d versions in memory, %.1f MB", pin.version, len(held), sum(map(size_of, held)) / 1e6
+        )
         return checkpoint
 
     def _late(self, pin: ModelPin, seconds: float) -> RegistryGone:

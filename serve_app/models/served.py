@@ -20,7 +20,7 @@ from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
 from serve_app.errors import ServeError, UnfitModel, UnknownModel
-from serve_app.metrics import MODEL_CHANGES, Instruments
+from serve_app.metrics import MODEL_CHANGES, WEIGHTS, Instruments
 from serve_app.models.loader import NOT_LOADED, Loader, open_loader
 from serve_app.models.registry import AsyncRegistry, Registry, open_registry
 from serve_app.models.rollout import change_rollout, pins_of, read_rollout, rollout_of_sidecar
@@ -143,6 +143,11 @@ class ServedModels:
 
     def size_bytes(self) -> int:
         return self.weights.size_bytes() + self._loader.size_bytes()
+
+    def measure(self) -> None:
+        """Set the gauges of what is in memory; as :meth:`Loader.measure`."""
+        self._instruments.set(WEIGHTS, len(self.versions))
+        self._loader.measure()
 
     def get(self, mesh: str) -> ServedModel | None:
         """The model that makes the verdicts of a mesh if it is in memory; never waits."""

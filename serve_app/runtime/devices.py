@@ -118,7 +118,8 @@ def limit_memory(share: float) -> Obstacle | None:
 
 
 def report(device: Device, instruments: Instruments) -> None:
-    """Export why the GPU is not used, if it is not."""
+    """Set the gauge that says why the GPU is not used, if it is not. Call it every few seconds, because Ray drops a
+    gauge that is not set again."""
     if device.obstacle is not None:
         instruments.set(GPU_UNUSED, 1.0, reason=device.obstacle.kind)
 

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import httpx
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
+from model.checkpoint import SHIPPED, load, save
 from model.snapshot import MeshSnapshot
 from serve_app.access import Scope, editing
 from serve_app.api.codec import snapshot_document
 from serve_app.collect.prometheus.combine import KUBERNETES
+from serve_app.models.registry import Registry
+from tests.builders import add_model
 from tests.live.deployed import DEPLOY, Drawn, dashboard_queries, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, needs
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import record_simulation, start_service
+from tests.serve_app.test_kills import await_that
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [
@@ -31,7 +36,7 @@ pytestmark = [
     pytest.mark.timeout(1200),  # a start takes minutes on a busy machine
     needs("prometheus"),
 ]
-QUIET = 25  # snapshots before the fault
+QUIET = 45  # snapshots before the fault: the threshold of the displacement needs thirty
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
 WITHIN_SECONDS = 240.0 * TIME_FACTOR
 # Empty for a healthy service, or on a machine without a GPU.
@@ -46,6 +51,7 @@ MAY_BE_EMPTY = {
     "tagae_gpu_fallbacks_total",
     "ray_serve_deployment_error_counter_total",
     "tagae_parts_missing_total",
+    "tagae_groups_refused_total",
     "tagae_collector_replayed",
     "tagae_snapshots_dropped_total",
     "tagae_session_evictions_total",
@@ -64,6 +70,7 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         store.path = "{folder / "state"}"
         scorer.device = "cpu"
         scorer.place = "replicas"  # a panel shows their batches
+        models.registry = "{folder / "models"}"
         [collector]
         interval_seconds = 1
         behind_seconds = 1
@@ -85,6 +92,13 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
     """
 
 
+def add_candidate(folder: Path) -> str:
+    """Add weights with a slightly higher page level to the registry in a folder, and return their version."""
+    weights, shipped = folder / "candidate.safetensors", load(SHIPPED)
+    save(replace(shipped, page_offset=shipped.page_offset + 0.01), weights)
+    return add_model(Registry(str(folder / "models")), weights).version
+
+
 def takes(request: standin.Request) -> None:
     request.send(200, b"{}")
 
@@ -93,10 +107,11 @@ def takes(request: standin.Request) -> None:
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus that scrapes a service.
 
-    The service collects one mesh and gets another pushed. It refuses requests, and a fault raises an alert.
+    The service collects one mesh and gets another pushed. It refuses requests, and a fault raises an alert. A candidate
+    scores both in the shadow.
     """
     folder = tmp_path_factory.mktemp("dashboards")
-    snapshots = record_simulation(MeshSpec(services=40, calls_per_service=3.0, seed=4), 60, fault_from=QUIET)
+    snapshots = record_simulation(MeshSpec(services=40, calls_per_service=3.0, seed=4), 80, fault_from=QUIET)
     began: list[float] = []
 
     def at(instant: float) -> MeshSnapshot:
@@ -118,8 +133,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for name, behaviour in behaviours.items()
         }
         config, (port,) = folder / "tagae.toml", free_ports(1)
-        token, token_file = editing.create(folder / "tokens.toml", "test", [Scope.READ, Scope.WRITE]), folder / "token"
+        token, token_file = editing.create(folder / "tokens.toml", "test", [Scope.ADMIN]), folder / "token"
         token_file.write_text(token)
+        candidate = add_candidate(folder)
         config.write_text(settings(folder, port, **urls))
         _, service = open_until_the_end.enter_context(start_service("--config", str(config)))
         targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
@@ -141,6 +157,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 ("127.0.0.2", {}),  # failed logins block only the address they come from
             )
         )
+        http.post(f"/v1/models/{candidate}/canary", json={"share": 0.0}).raise_for_status()
         use_service(http, without_token, snapshots, monitor.url)
         yield monitor.url
 
@@ -218,11 +235,15 @@ def test_no_sum_of_ray_is_kept(prometheus: str) -> None:
 
 def test_alerts_fire_for_what_is_wrong_with_the_service(prometheus: str) -> None:
     """Of the service of this file: a receiver is busy, a query fails, and the pushed mesh is of another time."""
-    answer = httpx.get(f"{prometheus}/api/v1/rules", trust_env=False, timeout=PATIENCE_SECONDS).json()["data"]
-    states = {rule["name"]: rule["state"] for group in answer["groups"] for rule in group["rules"]}
-    active = {name for name, state in states.items() if state != "inactive"}
-    assert active >= {"TagaeWatchdog", "TagaeNoticesWaiting", "TagaeReceiverFailing", "TagaeSourceDegraded"}
-    assert not active & {"TagaeStoreGone", "TagaeNotifierGone", "TagaeSourceDown", "TagaeStaleModel", "TagaeGpuHot"}
+
+    def active() -> set[str]:
+        answer = httpx.get(f"{prometheus}/api/v1/rules", trust_env=False, timeout=PATIENCE_SECONDS).json()["data"]
+        states = {rule["name"]: rule["state"] for group in answer["groups"] for rule in group["rules"]}
+        return {name for name, state in states.items() if state != "inactive"}
+
+    wanted = {"TagaeWatchdog", "TagaeNoticesWaiting", "TagaeReceiverFailing", "TagaeSourceDegraded"}
+    await_that(lambda: active() >= wanted, f"alerts {wanted}", 5 * PATIENCE_SECONDS)
+    assert not active() & {"TagaeStoreGone", "TagaeNotifierGone", "TagaeSourceDown", "TagaeStaleModel", "TagaeGpuHot"}
 
 
 def test_waiting_alerts_have_no_gap(prometheus: str) -> None:

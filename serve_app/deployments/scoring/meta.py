@@ -32,6 +32,10 @@ class MetaModel:
         self._loader = open_loader(settings, torch.device("cpu"), open_instruments())
         warm_up(self._weights.default)
 
+    async def check_health(self) -> None:
+        """Serve calls this every second."""
+        self._loader.measure()
+
     async def digest(self) -> str:
         return self._weights.default.digest
 

@@ -99,13 +99,13 @@ class GroupQueue:
             # In a context of its own: the task outlives the request and the span in which it starts.
             context = contextvars.Context()
             self._runner = asyncio.get_running_loop().create_task(self._take_batches(), context=context)
-        self._report()
+        self.measure()
         try:
             outcome = await waiting.outcome
         finally:  # even if the caller is gone
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
-                self._report()
+                self.measure()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -113,7 +113,7 @@ class GroupQueue:
     async def _take_batches(self) -> None:
         while self._waiting:
             batch = self._next_batch()
-            self._report()
+            self.measure()
             if not batch:
                 continue
             try:
@@ -137,7 +137,8 @@ class GroupQueue:
             self._instruments.observe(BATCH_WAIT, now - waiting.arrived_at)
         return batch
 
-    def _report(self) -> None:
+    def measure(self) -> None:
+        """Set the gauge of what waits. Call it every few seconds, because Ray drops a gauge that is not set again."""
         self._instruments.set(GROUPS_WAITING, len(self._waiting))
 
 

@@ -55,12 +55,11 @@ class Scorer:
         is_promised = device == "auto" and replica.has_gpu()
         chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
         self._weights, chosen = devices.place_weights(device, chosen, partial(self._load_weights, settings))
-        self._device = chosen.torch
+        self._chosen, self._device = chosen, chosen.torch
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica = replica.name()
         self._instruments = open_instruments()
-        devices.report(chosen, self._instruments)
         self._queue = GroupQueue(MAX_GROUPS[self._device.type], self._score_batch, self._instruments)
         self._loader = open_loader(settings, self._device, self._instruments)
 
@@ -72,7 +71,10 @@ class Scorer:
         return weights
 
     async def check_health(self) -> None:
-        """Serve calls this every second: score a small probe."""
+        """Serve calls this every second: set the gauges, and score a small probe."""
+        devices.report(self._chosen, self._instruments)
+        self._loader.measure()
+        self._queue.measure()
         with suppress(torch.OutOfMemoryError):  # the CPU scores meanwhile
             await self._in_thread(score, self._checkpoint.network, self._probe)
 

@@ -39,6 +39,7 @@ from serve_app.errors import DeadlineExceeded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     CONFIDENCE,
+    GPU_UNUSED,
     MESHES_HELD,
     MESHES_HELD_BYTES,
     PARTS_MISSING,
@@ -46,7 +47,6 @@ from serve_app.metrics import (
     STAGE,
     STAGE_TIME,
     STORE_GONE,
-    WEIGHTS,
 )
 from serve_app.models.desk import ModelDesk
 from serve_app.models.rollout import ALL_MESHES
@@ -95,6 +95,7 @@ class MeshSession:
 
     Args:
         scorer, meta: handles of the replicas that score; None: the session scores.
+        gpu_unused: kind of the obstacle, if the session scores although this machine has a GPU.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -108,10 +109,11 @@ class MeshSession:
         settings: Settings,
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
+        gpu_unused: str = "",
     ) -> None:
         start_reporting(settings, "session")
         torch.set_num_threads(settings.model.threads)
-        self._settings = settings
+        self._settings, self._gpu_unused = settings, gpu_unused
         weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
@@ -185,7 +187,9 @@ class MeshSession:
         cached = self._meshes.cached
         self._instruments.set(MESHES_HELD, len(cached))
         self._instruments.set(MESHES_HELD_BYTES, cached.bytes + self._models.size_bytes())
-        self._instruments.set(WEIGHTS, len(self._models.versions))
+        self._models.measure()
+        if self._gpu_unused:
+            self._instruments.set(GPU_UNUSED, 1.0, reason=self._gpu_unused)
         if not self._models.has_trial:
             self._shadow.forget_all()
         await self._backend.check()

@@ -194,13 +194,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     found = {"gpus": 1.0, "nodes": 1}
     monkeypatch.setattr(app, "_gpus", lambda: found["gpus"])
     monkeypatch.setattr(app, "_nodes", lambda: found["nodes"])
-    monkeypatch.setattr(app, "RayInstruments", PrometheusInstruments)
     return found
 
 
 def place(settings: Settings) -> tuple[str, str]:
-    device = app._device(settings)
+    device, _ = app._device(settings)
     return device, "replicas" if app._has_replicas(settings, device) else "session"
+
+
+def gpu_unused() -> str:
+    return app._device(Settings())[1]
 
 
 def test_with_a_gpu_scorers_decide_on_their_own(gpu: FakeGpu, cluster: dict[str, float]) -> None:
@@ -210,6 +213,7 @@ def test_with_a_gpu_scorers_decide_on_their_own(gpu: FakeGpu, cluster: dict[str,
     gpu.build_without_cuda()  # of the node that builds; scorers are on others
     assert place(Settings()) == ("auto", "replicas")
     assert gpu.checks == 0, "the builder does not wait for a check"
+    assert gpu_unused() == ""
 
 
 def test_a_gpu_that_torch_cannot_use_leaves_scoring_to_the_sessions(
@@ -219,6 +223,7 @@ def test_a_gpu_that_torch_cannot_use_leaves_scoring_to_the_sessions(
     assert place(Settings()) == ("cpu", "session")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "is built without CUDA" in caplog.text
+    assert gpu_unused() == "torch"
 
 
 def test_a_driver_that_ray_cannot_ask_is_named(

@@ -106,6 +106,7 @@ async def test_a_batch_with_memory_never_leaves_the_gpu(memory: Memory) -> None:
     memory.passes.clear()
     assert_scores(await submit(replica))
     assert memory.passes == [("cuda", 1)]
+    await replica.check_health()
     text = metrics(replica)
     assert b"tagae_gpu_fallbacks_total{" not in text
     assert b"tagae_gpu_unused{" not in text
@@ -123,6 +124,7 @@ async def test_weights_without_room_on_the_gpu_go_to_the_cpu(memory: Memory, cap
     info = await replica.info()
     assert (info.device, info.kernels != "cuda") == ("cpu", True)
     assert_scores(await submit(replica))
+    await replica.check_health()
     assert b'tagae_gpu_unused{reason="memory"} 1.0' in metrics(replica)
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line.startswith("the GPU is not used, and the CPU scores: the GPU has too little free memory: CUDA out of")
