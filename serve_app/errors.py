@@ -129,6 +129,10 @@ class StaleSnapshot(ServeError, status=409, title="Snapshot older than the newes
     """A snapshot older than the newest one counted; the message names the newest."""
 
 
+class BaselineTooLate(ServeError, status=409, title="Mesh already live"):
+    """A baseline for a mesh that has verdicts; nothing was changed."""
+
+
 class SameTimeOtherContent(ServeError, status=409, title="Another snapshot of this time was already scored"):
     """A snapshot for a time that was already scored with other content."""
 

@@ -27,7 +27,7 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
-from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
+from serve_app.errors import BaselineTooLate, CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
 from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
@@ -237,6 +237,11 @@ class MeshSteps:
                 return None, found
             known = found
         sequence = known.mesh.state.sequence + push.counted
+        if not push.counted and sequence:
+            raise BaselineTooLate(
+                f"mesh {push.mesh}: expected no baseline after its first verdict, got one after {sequence} snapshots, "
+                "from which it has learned by now; push snapshots, or delete the mesh to learn it again"
+            )
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
         with set_log_context(push.mesh, sequence):
             advanced = await run_stages(runner, known.mesh, snapshot, options, counted=push.counted, events=push.events)

@@ -585,7 +585,7 @@ def test_a_service_answers_503_while_redis_is_away_and_loses_nothing(program: Re
         program.kill()
         answers = [
             push(http, "shop", 3),
-            http.post("/v1/meshes/shop/baseline", json=document(4)),
+            http.post("/v1/meshes/new/baseline", json=document(4)),
             http.get("/v1/meshes/shop/verdict"),
             http.get("/v1/meshes"),
             http.get("/readyz"),

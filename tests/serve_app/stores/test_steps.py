@@ -112,8 +112,6 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
                 end = snapshot.observed_at + timedelta(minutes=10)
                 mute = MuteDocument(services=[snapshot.node_ids[0]], end=end, reason="load test")
                 asyncio.run(session.steps.change("prod", partial(add_mute, document=mute)))
-            if i == 70:
-                session.push(replace(snapshot, observed_at=snapshot.observed_at + timedelta(seconds=1)), counted=False)
             if tidy:
                 session.tidy()
             ours, theirs = session.meshes.get("prod"), Session(store, settings).meshes.get("prod")
@@ -123,7 +121,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
             sizes.append(steps)
             topologies.add(ours.mesh.state.edge_index.shape[1])
     assert len(topologies) > 3
-    most = min(MAX_STEPS, window - 4)  # a block of the history has four snapshots
+    most = min(MAX_STEPS, window - 3)  # a block of the history has three or four snapshots
     assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
     assert replayed > (15 if tidy else 60)
 

@@ -46,7 +46,7 @@ def test_a_missing_store_is_503_on_all_routes_until_its_files_are_back(service: 
             push(http, "store-gone", 3),
             push(http, "store-gone", 2),
             push(http, "another", 1),
-            http.post("/v1/meshes/store-gone/baseline", json=document(9)),
+            http.post("/v1/meshes/another/baseline", json=document(9)),
             http.get("/v1/meshes/store-gone/verdict"),
             http.get("/v1/meshes/store-gone/verdicts"),
             http.get("/v1/meshes/store-gone/mutes"),

@@ -21,6 +21,7 @@ from serve_app.deployments.http.interface import (
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.errors import (
     AheadOfClock,
+    BaselineTooLate,
     SameTimeOtherContent,
     StaleSnapshot,
     StoreFull,
@@ -66,10 +67,11 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     status_code=204,
     response_class=Response,
     openapi_extra=describe_body(SnapshotDocument),
-    responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
+    responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, BaselineTooLate, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock."""
+    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A
+    mesh that has verdicts takes none (409), because it learns from its snapshots."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     with span("ingress.decode"):
         body = await read_snapshot(request, backend.settings.limits)

@@ -152,14 +152,19 @@ def test_a_graph_can_be_limited_to_the_surroundings_of_a_service_or_of_the_incid
     problem(both, 422, "invalid-parameter", "/incidents")
 
 
-def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
-    snapshots = record_simulation(SMALL, 4)
+def test_a_mesh_with_verdicts_refuses_a_baseline_and_continues_as_if_none_had_come(service: Service) -> None:
+    """A baseline has any time: it would look like a gap, end open incidents, and teach a fault as normal."""
+    snapshots = record_simulation(SMALL, 5)
     for snapshot in snapshots[:3]:
         push(service, "baselined", snapshot)
+        push(service, "twin", snapshot)
     before = service.http.get("/v1/meshes/baselined/graph").json()
-    answer = service.http.post("/v1/meshes/baselined/baseline", json=snapshot_document(snapshots[3]))
-    assert answer.status_code == 204
+    refused = service.http.post("/v1/meshes/baselined/baseline", json=snapshot_document(snapshots[4]))
+    problem(refused, 409, "baseline-too-late")
+    assert "delete the mesh" in refused.json()["detail"]
     assert service.http.get("/v1/meshes/baselined/graph").json() == before
+    mine, twin = (push(service, mesh, snapshots[3]) for mesh in ("baselined", "twin"))
+    assert_same(mine, twin)
 
 
 def test_the_model_route_describes_the_model(service: Service) -> None:
