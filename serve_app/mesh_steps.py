@@ -27,11 +27,12 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
-from serve_app.errors import BaselineTooLate, CorruptState, StoreConflict, UnknownIncident
+from serve_app.errors import BaselineTooLate, CorruptState, StoreConflict, UnknownIncident, UnknownMesh
 from serve_app.observability import spans
 from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
+from serve_app.stores.connections import Connections
 from serve_app.stores.recorded_snapshot import Record, drift_gauges
 from serve_app.stores.repository import Change, Incident, MeshRepository
 
@@ -47,6 +48,7 @@ class NextSnapshot:
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
         replayed: True for the past of a mesh that is new; no notification is sent.
+        connected: True if it comes because someone connected the mesh. It creates no mesh that was deleted meanwhile.
     """
 
     mesh: str
@@ -54,6 +56,7 @@ class NextSnapshot:
     counted: bool = True
     events: tuple[ClusterEvent, ...] = ()
     replayed: bool = False
+    connected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +276,8 @@ class MeshSteps:
         """The state before the snapshot, or the verdict if the snapshot was pushed before."""
         known = self._meshes.get(push.mesh)
         if not known.revision:
+            if push.connected and push.mesh not in Connections(self._meshes.store).all():
+                raise UnknownMesh(f"mesh {push.mesh!r}: it was deleted while its Prometheus was read; connect it again")
             self._meshes.store.check_room(push.mesh)
         if not push.counted or not _is_repeat(snapshot, known):
             return known

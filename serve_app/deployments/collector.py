@@ -212,7 +212,8 @@ class Collector:
 
     async def _push(self, mesh: str, snapshot: MeshSnapshot, **more: Any) -> None:
         caller, session = Caller(Deadline.after(self._deadline_seconds)), with_session(self._sessions, mesh)
-        await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, **more)
+        connected = mesh in self._connected
+        await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, connected=connected, **more)
 
     async def _collect(self, one: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""

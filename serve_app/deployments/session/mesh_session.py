@@ -207,6 +207,7 @@ class MeshSession:
         trace: str = "",
         *,
         replayed: bool = False,
+        connected: bool = False,
     ) -> SnapshotAnswer:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
@@ -215,12 +216,13 @@ class MeshSession:
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
             trace: ``traceparent`` of the caller; so in all methods.
-            replayed: True for the past of a mesh that is new; no notification is sent.
+            replayed, connected: as of :class:`NextSnapshot`.
         """
+        push = NextSnapshot(mesh, packed, events=events, replayed=replayed, connected=connected)
         runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
             try:
-                stored = await self._push(mesh, packed, runner, events=events, replayed=replayed)
+                stored = await self._push(push, runner)
             except Exception as error:
                 self._count_failure(mesh, runner.checkpoint.digest, error)
                 raise
@@ -245,7 +247,7 @@ class MeshSession:
     async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
-            await self._push(mesh, packed, await self._runner(mesh, deadline), counted=False)
+            await self._push(NextSnapshot(mesh, packed, counted=False), await self._runner(mesh, deadline))
 
     async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
         """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
@@ -298,19 +300,9 @@ class MeshSession:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
         return await run_stages(runner, mesh, snapshot, self._options)
 
-    async def _push(
-        self,
-        mesh: str,
-        packed: bytes,
-        runner: MeshRunner,
-        *,
-        counted: bool = True,
-        events: tuple[ClusterEvent, ...] = (),
-        replayed: bool = False,
-    ) -> PushResult:
-        push = NextSnapshot(mesh, packed, counted, events, replayed)
+    async def _push(self, push: NextSnapshot, runner: MeshRunner) -> PushResult:
         with self._load.work():
-            stored = await self._steps.push(push, options(self._settings, mesh), runner)
+            stored = await self._steps.push(push, options(self._settings, push.mesh), runner)
         if stored.advanced is not None:
             for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)

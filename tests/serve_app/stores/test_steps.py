@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from threading import Event
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pytest
@@ -25,13 +25,14 @@ from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.actions import MuteDocument
-from serve_app.errors import DeadlineExceeded
+from serve_app.errors import DeadlineExceeded, UnknownMesh
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.cache import CachedMesh, MeshCache
+from serve_app.stores.connections import Connections
 from serve_app.stores.opening import open_store
 from serve_app.stores.records import IncidentFilter, StoredState
 from serve_app.stores.repository import FEW_STEPS, MAX_STEPS, MeshRepository
@@ -61,9 +62,8 @@ class Session:
         self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
         self.steps = MeshSteps(self.meshes)
 
-    def push(self, snapshot: MeshSnapshot, *, counted: bool = True, replayed: bool = False) -> bytes:
-        packed = pack_snapshot(snapshot)
-        push = NextSnapshot(self.mesh, packed, counted, replayed=replayed)
+    def push(self, snapshot: MeshSnapshot, **more: Any) -> bytes:
+        push = NextSnapshot(self.mesh, pack_snapshot(snapshot), **more)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
     def tidy(self) -> None:
@@ -124,6 +124,21 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
     most = min(MAX_STEPS, window - 3)  # a block of the history has three or four snapshots
     assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
     assert replayed > (15 if tidy else 60)
+
+
+def test_a_connected_mesh_that_is_deleted_while_it_is_polled_stays_deleted(place: StoreSettings) -> None:
+    snapshots = list(busy_mesh(3))
+    with closing(open_store(place)) as store:
+        session, connections = Session(store, Settings()), Connections(store)
+        connections.add("prod", "http://prometheus:9090")
+        session.push(snapshots[0], connected=True)
+        assert connections.remove("prod")
+        session.meshes.delete("prod")
+        session.meshes.cached.drop("prod")
+        with pytest.raises(UnknownMesh, match="it was deleted while its Prometheus was read"):
+            session.push(snapshots[1], connected=True)
+        assert not session.meshes.get("prod").revision
+        session.push(snapshots[2])  # someone pushes it
 
 
 def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(place: StoreSettings) -> None:
