@@ -42,7 +42,7 @@ from serve_app.pipeline import LocalRunner, Mesh, MetaInput, Options, PreparedSn
 
 SIZES = ((60, 3.0), (500, 6.0), (2000, 4.0), (2000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is measured
-STAGES = ("lay", "score", "weigh", "combine", "total")
+STAGES = ("prepare", "score", "gather", "decide", "total")
 WARM_UP = 20
 COMPARED, KNOWN, MEASURED = ((60, 3.0), (500, 6.0), (2000, 10.0)), 70, 40  # sizes, and snapshots
 SIDE = 512
@@ -65,7 +65,7 @@ class TimedRunner(LocalRunner):
             return await super().score(prepared)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        with self._measure("combine"):
+        with self._measure("decide"):
             return await super().decide(meta_input, policy)
 
     @contextmanager

@@ -57,9 +57,8 @@ Steps = Iterable[tuple[MeshSnapshot, IncidentMemory]]  # counted snapshots, each
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
 T = TypeVar("T")
-# Labels of the stages in metrics and in Server-Timing. Dashboards use them, so they keep their first names.
-PREPARE, SCORE, GATHER, DECIDE, STORE = "lay", "score", "weigh", "combine", "store"
-SPAN_NAMES = {PREPARE: "prepare", GATHER: "gather", DECIDE: "decide"}  # of stages whose label is another word
+# Names of the stages in spans, metrics and Server-Timing.
+PREPARE, SCORE, GATHER, DECIDE, STORE = "prepare", "score", "gather", "decide", "store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class StageRunner(Protocol):
 def stage_span(stage: str, function: Callable[..., Any] | None = None) -> AbstractContextManager[Span]:
     """The span of a stage, or of one function that it calls."""
     names: dict[str, Any] = {"code.function.name": function.__qualname__} if function is not None else {}
-    return span(SPAN_NAMES.get(stage, stage), **names)
+    return span(stage, **names)
 
 
 class LocalRunner:

@@ -10,12 +10,12 @@ from model.decision.ranking import reasons_of
 from model.evidence.gather import Evidence
 from model.evidence.resources import Trend
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS
+from model.incidents.confirmation import follow_streaks, is_confirmed
 from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents, split_muted
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, PastNotice, likely_services, renew
 from model.incidents.policy import NOTICE_CLEAR_SECONDS, AlertPolicy, VerdictContext
 from model.incidents.schedule import Schedule, Work, is_overdue
-from model.incidents.threshold import confirm_services
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import MAX_SUSPECTS, OVERDUE, Reason, Severity, Suspect
 
@@ -45,10 +45,10 @@ def follow_notices(
     noticed = {name for incident in before for name in incident.members}
     free = ~mark_services(evidence.names, alerted - noticed)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
-    above, confirmed = confirm_services(
-        memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
-    )
     member = (evidence.notice > when.notice_level) & free
+    named = [evidence.names[row] for row in np.flatnonzero(member).tolist()]
+    above = follow_streaks(memory.above_notice, named, policy.confirm_of, when.observed_at)
+    confirmed = np.array([is_confirmed(above, name, policy) for name in evidence.names], bool)
     unmuted, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
     found = [g for g in unmuted if g.confirmed]
     began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]

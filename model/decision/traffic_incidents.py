@@ -5,13 +5,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-import numpy as np
-
 from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
+from model.incidents.confirmation import follow_streaks, is_confirmed
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over, reopen
 from model.incidents.policy import AlertPolicy, VerdictContext
-from model.incidents.threshold import confirm_services
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are
@@ -51,19 +49,14 @@ def follow_traffic(
     unmuted = {change.scope: memory.active_mutes.drop_muted(change.entry_points) for change in changes}
     by_scope = {change.scope: change for change in changes if unmuted[change.scope]}
     far = {change.scope: change for change in changes if change.is_far}
-    names = tuple(far)
-    scores = np.ones(len(names), np.float32)
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
     sure = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
     # The requests of a part of the mesh vary more than the sum.
     unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
-    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, unsure, now)
-    if MESH in far:
-        newest = above[MESH][0] & ((1 << sure.confirm_of) - 1)
-        confirmed[names.index(MESH)] = newest.bit_count() >= sure.confirm
+    above = follow_streaks(memory.above_traffic, far, unsure.confirm_of, now)
+    certain = [scope for scope in far if is_confirmed(above, scope, sure if scope == MESH else unsure)]
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
-    certain = [scope for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True) if is_confirmed]
     new = [
         _start(far[scope], unmuted[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
         for scope in certain

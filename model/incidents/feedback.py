@@ -33,7 +33,7 @@ class PastIncident:
     Attributes:
         since, until: first evidence, and the last snapshot whose verdict had it.
         members: services that were part of it.
-        excess: by how much the levels of each service that raised it would have to rise for silence.
+        excess: of each service that raised it, how far its levels would have to rise for it not to, in decades.
     """
 
     id: str

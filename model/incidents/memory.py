@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
+from model.incidents.confirmation import Streaks
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
-from model.incidents.threshold import SETTLES_SECONDS, Streaks, Tracks, forget, watch_level
+from model.incidents.threshold import SETTLES_SECONDS, Tracks, forget, watch_level
 from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_services
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious

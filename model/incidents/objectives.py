@@ -123,6 +123,8 @@ def slow_share(median: float | None, high: float | None, limit: float) -> float:
     """
     if median is None or high is None or median <= 0:
         return 0.0
+    if limit <= 0:
+        return 1.0
     if high <= median:  # all take the same time
         return float(median > limit)
     spread = math.log(high / median) / _Z99

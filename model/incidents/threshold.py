@@ -14,9 +14,6 @@ An alert opens if and only if the score of the mesh reaches the *threshold*. Tha
 number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
 a percentile of the mesh's own scores without alerts. It ends when none of its services is above ``CLOSES`` times the
 threshold any more, see :mod:`model.incidents.open_incident`.
-
-A notice, or a change of traffic, is confirmed by counting: it is *above the level* while its score exceeds the level,
-and *confirmed* if that holds now and in k of the last n snapshots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -166,26 +163,3 @@ def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
 def _nth(table: Array, n: int, of: int) -> Array:
     """Return the n-th largest of the first ``of`` columns, ``[M]``."""
     return np.sort(table[:, :of], axis=1)[:, of - n]
-
-
-# By service: in which of the last snapshots it was above a level, as bits (1 = newest), and when the streak began.
-Streaks = dict[str, tuple[int, datetime]]
-
-
-def confirm_services(
-    above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
-) -> tuple[Streaks, BoolArray]:
-    """Update the services above their level.
-
-    Returns:
-        Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
-    """
-    mask = (1 << policy.confirm_of) - 1
-    bits = {name: ((b << 1) & mask, since) for name, (b, since) in above.items()}
-    for name, score in zip(names, scores, strict=True):
-        if score > level:
-            before, since = bits.get(name, (0, at))
-            bits[name] = (before | 1, since if before else at)
-    bits = {name: value for name, value in bits.items() if value[0]}
-    lately = [bits[name][0] if name in bits else 0 for name in names]
-    return bits, np.array([bool(one & 1) and one.bit_count() >= policy.confirm for one in lately], bool)

@@ -29,9 +29,9 @@ RAY = f"""\
 # TYPE ray_tagae_predictions_total counter
 ray_tagae_predictions_total{{{FIRST},deployment="MeshSession",model_version="8c",replica="s1",status="normal"}} 109.0
 # TYPE ray_tagae_stage_seconds histogram
-ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="0.005",replica="s1",stage="lay"}} 92.0
-ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="+Inf",replica="s1",stage="lay"}} 109.0
-ray_tagae_stage_seconds_bucket{{{SECOND},deployment="MeshSession",le="+Inf",replica="s2",stage="lay"}} 1.0
+ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="0.005",replica="s1",stage="prepare"}} 92.0
+ray_tagae_stage_seconds_bucket{{{FIRST},deployment="MeshSession",le="+Inf",replica="s1",stage="prepare"}} 109.0
+ray_tagae_stage_seconds_bucket{{{SECOND},deployment="MeshSession",le="+Inf",replica="s2",stage="prepare"}} 1.0
 # TYPE ray_tagae_notifications_waiting gauge
 ray_tagae_notifications_waiting{{{FIRST},deployment="Notifier",receiver="webhook",replica="n1"}} 2.0
 # TYPE ray_serve_num_router_requests_total counter
@@ -98,7 +98,7 @@ def test_rays_names_become_ours_with_the_replica_as_a_label(url: str) -> None:
 def test_a_new_process_makes_no_new_series(url: str) -> None:
     label_names = {name for one in samples(url, '{__name__=~"tagae_.+"}') for name in one["metric"]}
     assert not {name for name in label_names if name.startswith("otel_")} | ({"WorkerId", "SessionName"} & label_names)
-    stages = samples(url, 'tagae_stage_seconds_bucket{le="+Inf",stage="lay"}')
+    stages = samples(url, 'tagae_stage_seconds_bucket{le="+Inf",stage="prepare"}')
     assert {one["metric"]["replica"]: one["value"][1] for one in stages} == {"s1": "109", "s2": "1"}
 
 

@@ -207,7 +207,7 @@ def test_a_verdict_has_its_duration(in_either_place: Service) -> None:
     path = f"/v1/meshes/timed-{in_either_place.settings.scorer.place}/snapshots"
     header = in_either_place.http.post(path, content=body).headers["server-timing"]
     stages = dict(re.findall(r"(\w+);dur=([\d.]+)", header))
-    assert stages.keys() == {"decode", "lay", "score", "inference", "weigh", "combine", "store", "total"}
+    assert stages.keys() == {"decode", "prepare", "score", "inference", "gather", "decide", "store", "total"}
     assert sum(float(v) for k, v in stages.items() if k not in ("total", "inference")) <= float(stages["total"])
     counted = in_either_place.http.get("/metrics").text
     for stage in ("decode", "total"):  # the others are counted where they run

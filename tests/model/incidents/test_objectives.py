@@ -134,6 +134,7 @@ def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
         (None, 0.3, 0.2, 0.0),
         (0.1, None, 0.2, 0.0),
         (0.0, 0.3, 0.2, 0.0),
+        (0.1, 0.3, 0.0, 1.0),
     ],
 )
 def test_slow_requests_are_read_from_two_percentiles(

@@ -251,13 +251,13 @@ def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
 def test_metrics_have_the_current_meshes() -> None:
     instruments = PrometheusInstruments(replica="r1")
     instruments.count(PARTS_SCORED, 3, scorer="s1")
-    instruments.observe(STAGE, 0.004, stage="lay")
+    instruments.observe(STAGE, 0.004, stage="prepare")
     incidents = [incident(severity) for severity in ("minor", "notice", "notice")]
     document = verdict_of(status="anomalous", mesh_score=7.5, probability=0.9, incidents=incidents)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     text = instruments.text([gauges(StoredMesh("prod", 9, 12, at, "", Record(60, document).pack()))]).decode()
     assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text
-    assert 'tagae_stage_seconds_bucket{le="0.005",replica="r1",stage="lay"} 1.0' in text
+    assert 'tagae_stage_seconds_bucket{le="0.005",replica="r1",stage="prepare"} 1.0' in text
     assert 'tagae_mesh_score{mesh="prod"} 7.5' in text
     assert "tagae_mesh_threshold{" not in text
     assert 'tagae_mesh_incidents{mesh="prod"} 1.0' in text

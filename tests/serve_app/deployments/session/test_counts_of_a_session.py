@@ -17,7 +17,7 @@ from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-STAGES = {"lay", "score", "weigh", "combine", "store"}
+STAGES = {"prepare", "score", "gather", "decide", "store"}
 
 
 async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_once(
