@@ -45,7 +45,6 @@ router = APIRouter(tags=["Feedback and mutes"])
 
 @router.post(
     "/v1/meshes/{mesh}/feedback",
-    operation_id="tell",
     response_model=KeptFeedbackDocument,
     openapi_extra=describe_json_body(FeedbackDocument, MissedDocument),
     responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
@@ -68,7 +67,6 @@ async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
 
 @router.delete(
     "/v1/meshes/{mesh}/feedback/{incident}",
-    operation_id="take_back",
     status_code=204,
     response_class=Response,
     responses=errors_of_mesh(UnknownIncident, StoreConflict, StoreFull),
@@ -85,7 +83,6 @@ async def withdraw_feedback(
 
 @router.post(
     "/v1/meshes/{mesh}/incidents/{incident}/actions",
-    operation_id="act",
     response_model=KeptActionDocument,
     openapi_extra=describe_json_body(ActionDocument),
     responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooManyActions, StoreConflict, StoreFull),
@@ -103,7 +100,6 @@ async def add_action(mesh: MeshName, incident: IncidentId, request: Request, bac
 
 @router.post(
     "/v1/meshes/{mesh}/mutes",
-    operation_id="mute",
     response_model=KeptMuteDocument,
     openapi_extra=describe_json_body(MuteDocument),
     responses=errors_of_mesh(*WITH_A_BODY, TooManyMutes, StoreConflict, StoreFull),
@@ -126,7 +122,6 @@ async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
 
 @router.delete(
     "/v1/meshes/{mesh}/mutes/{mute}",
-    operation_id="lift",
     status_code=204,
     response_class=Response,
     responses=errors_of_mesh(UnknownMute, StoreConflict, StoreFull),
@@ -141,7 +136,6 @@ async def remove_mute(
 
 @router.post(
     "/v1/meshes/{mesh}/source",
-    operation_id="connect",
     response_model=ConnectedDocument,
     openapi_extra=describe_json_body(ConnectionDocument),
     responses=problems.describe_errors(
