@@ -196,8 +196,9 @@ class IncidentDocument(Document):
     )
     origins: list[ServiceKey] = Field(
         default_factory=list,
-        description="services where it likely began: its first suspect, all of a namespace that suffers as one, or two "
-        "callers that have each other's callees; empty for an incident of traffic, and in verdicts of earlier versions",
+        description="services where it likely began: its first suspect, all with separate faults, all of a namespace "
+        "that suffers as one, or two callers that have each other's callees; empty for an incident of traffic, and in "
+        "verdicts of earlier versions",
         examples=[["shop/cart"]],
     )
     recurrences: int = Field(0, ge=0, description="how often it ended and began again within minutes")
@@ -229,6 +230,11 @@ class IncidentDocument(Document):
     def first_suspect(self) -> str | None:
         """The service that is the likely cause."""
         return self.suspects[0].service if self.suspects else None
+
+    @property
+    def began_at(self) -> set[str]:
+        """The origins; without them, the first suspect."""
+        return set(self.origins or (suspect.service for suspect in self.suspects[:1]))
 
     @property
     def services(self) -> set[str]:
