@@ -89,12 +89,9 @@ def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: 
     if not groups or not _explains_more(groups[0], incident):
         return found
     best, counts = groups[0], groups[0].counts
-    share = (
-        f"{counts['bad']:,} of {counts['total']:,}" if counts["bad"] < counts["total"] else f"All {counts['total']:,}"
-    )
-    others = f"{counts['others_bad']:,}" if counts["others_bad"] else "none"
+    others = f"{counts['others_bad'] or 'none'} of {counts['others']:,} others"
     return found | {
-        "fact": f"{share} {best.calls} {bad.verb}, and {others} of {counts['others']:,} others",
+        "fact": f"{_subject(best)} {bad.verb}, and {others}",
         "next_step": f"{_next_step(best, bad.verb)}.",
         "service": best.end if best.way in ("from", "to") else "",
     }
@@ -112,6 +109,15 @@ def _explains_more(best: _Group, incident: IncidentDocument) -> bool:
     return best.fit >= LEADING_FIT and not is_said
 
 
+def _subject(best: _Group) -> str:
+    """``Calls from 7 of 16 callers of shop/db``, ``Calls from shop/web to all 3 callees``."""
+    bad, total = best.counts["bad"], best.counts["total"]
+    share = f"{bad:,} of {total:,}" if bad < total else f"all {total:,}"
+    if best.way == "from":
+        return f"Calls from {best.end} to {share} callees"
+    return f"Calls from {share} callers of {best.end}" if best.way == "to" else f"{share.capitalize()} {best.calls}"
+
+
 def _next_step(best: _Group, verb: str) -> str:
     who, bad = best.end, best.counts["bad"]
     if best.way == "out of":
@@ -119,7 +125,7 @@ def _next_step(best: _Group, verb: str) -> str:
         return f"Check {what} of namespace {who} first"
     if best.way == "to":
         if bad == best.counts["total"]:
-            return f"Look at {who} itself first: all calls to it {verb}, whoever makes them"
+            return f"Look at {who} itself first: the calls of all its callers {verb}"
         return f"Check the network and the policies between {who} and the {bad:,} callers whose calls {verb}"
     if best.times >= MORE_CALLS:
         return f"Limit the retries of {who} first: it makes {times_text(best.times)} times its usual calls"

@@ -171,7 +171,7 @@ def test_what_calls_share_is_the_headline_where_it_explains_more(look: Callable[
 
     one = look(ALERTED, advise, LAPTOP, answer)
     one.until(lambda: shared["fact"] in one.text("#headline"), "the fact is the headline")
-    assert FAILING in one.text("#story"), "what the alert says"
+    assert f"Reported as: {FAILING}" in one.text("#notes"), "what the alert says"
     assert one.text("#next-step") == f"What to do: {shared['next_step']}"
     assert not one.page.locator("#commands .command").count(), "no service is named"
     (row,) = one.page.locator("#cards .in-common tbody tr").all_inner_texts()

@@ -285,7 +285,7 @@ class WatchedDocument(Document):
     needed: int = Field(ge=1, description="number of snapshots above the level that raise an alert")
     reasons: list[ReasonDocument] = Field(description="strongest first")
     text: str = Field(
-        description="what an alert takes, in words", examples=["alerts after 2 more snapshots above 5.8, now 4.9"]
+        description="what an alert takes, in words", examples=["alerts after 2 more snapshots like this"]
     )
 
 

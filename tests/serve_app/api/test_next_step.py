@@ -78,8 +78,8 @@ CONNECTIONS = reason("active_connections", 201, 33)
         ),
         (
             incident(reason(LOSES, 0.5, 0.0), context=RETRIES),
-            "Limit the retries of shop/cart: it sends 1.8 times its usual calls, more than its requests explain, and 50% "
-            "of its calls fail on the way, usually 0%, though what it calls is healthy; then check its DNS and egress.",
+            "Limit the retries of shop/cart: it sends 1.8 times its usual calls, more than its requests explain, and "
+            "50% of its calls fail on the way, usually 0%; then check its DNS and egress.",
         ),
         (
             incident(CALL, reason(VANISHED, 0, 40)),
