@@ -45,7 +45,8 @@ const OF_STEPS = /** @type {[RegExp, string][]} */ ([
 
 /** The kubectl command that belongs to a sentence on what to do about a service, or about its namespace; null: there is none. */
 export function kubectl(service, step) {
-  const [namespace, name] = service.split(/\/(.*)/),
+  const [own, name] = service.split(/\/(.*)/),
+    namespace = / namespace ([^\s:]+)/.exec(step)?.[1] ?? own,
     line = OF_STEPS.find(([kind]) => kind.test(step))?.[1];
   return line && PLAIN.test(namespace) && PLAIN.test(name) ? `kubectl -n ${namespace} ${line.replace("NAME", name)}` : null;
 }
