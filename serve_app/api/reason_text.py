@@ -114,8 +114,8 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str
 
 
 def watched_text(watched: Watched) -> str:
-    """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict that
-    of the mesh, which several snapshots decide."""
+    """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict the
+    score of the mesh, which several snapshots decide."""
     left = max(1, watched.needed - watched.seen)
     more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
     return f"alerts after {more} like this"

@@ -15,6 +15,7 @@ import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, pl
 const MAX_NAMES = 3; // muted services in the text
 const MAX_LINES = 8, // other incidents, each with a line
   MAX_TITLE = 105, // characters of a headline that a line of 1440 pixels has room for
+  FEW = 0.01, // of the harmed requests, below which those that fail, or are slow, are not counted
   NOW = 4,
   BEFORE = 20; // snapshots of which the medians are compared, as for the harm of an incident
 
@@ -162,8 +163,9 @@ function harm({ impact, affected, since }, map, isAlone) {
   if (share * all >= 1) {
     const failing = isAlone ? Math.min(share, failingMore(map.front_door, since)) : NaN,
       of = `of ${count(all)} front-door requests a minute`,
-      [fail, slow] = [failing * all, (share - failing) * all],
-      text = fail >= 1 ? `${count(fail)} ${of} fail${slow >= 1 ? `, ${count(slow)} are slow` : ""}` : `${count(share * all)} ${of} ${fail < 1 ? "are slow" : "fail or are slow"}`;
+      [fail, slow] = [failing, share - failing].map((part) => (part < FEW * share ? "" : count(part * all))),
+      split = [fail && `${fail} ${of} fail`, slow && (fail ? `${slow} are slow` : `${slow} ${of} are slow`)].filter(Boolean).join(", "),
+      text = Number.isNaN(failing) ? `${count(share * all)} ${of} fail or are slow` : split;
     return { kind: "harm", text: `${text}; ${services} affected`, short: `${shareText(share)} of requests` };
   }
   return { text: impact?.text ?? `${services} affected`, short: reach({ impact, affected }) };

@@ -1,6 +1,7 @@
 // The incident in view and notices: suspects, reasons with small charts, what people did, feedback. Below them: unusual services that raise no
 // alert yet.
 import { actionList, actionsView } from "./actions.js";
+import { command, kubectl } from "./command.js";
 import { contextLines } from "./context.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
@@ -125,12 +126,14 @@ export function incidentsView(on) {
   function noticeCard(notice) {
     const [first] = notice.suspects,
       age = ends(verdictTime()) - ends(notice.since),
+      line = first && notice.next_step && !notice.recovering ? kubectl(first.service, notice.next_step) : null,
       state = notice.recovering ? "recovering" : "users are not affected yet";
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, notice.headline),
       nextStep(notice),
+      line ? command(line, "for Kubernetes") : null,
       el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first, notice)),
@@ -149,7 +152,7 @@ export function incidentsView(on) {
     return el(
       "div",
       { class: "suspect" },
-      nameButton(one.service, incident, el("b", {}, `${i + 1}`), roleOf(i, isFault ? since : null, incident)),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`), roleOf(one.service, i, isFault ? since : null, incident)),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, { ...incident, since }, !isOfScope(incident, one.service)),
       ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
@@ -157,10 +160,10 @@ export function incidentsView(on) {
   }
 
   /** What a suspect is among the others; null: the title says what it is. @param {string | null} since of a fault of its own. */
-  function roleOf(i, since, incident) {
+  function roleOf(service, i, since, incident) {
     if (incident.scope) return null;
     if (since) return `fault ${i + 1} of ${incident.origins.length}, since ${timeOrDateTime(since, verdictTime())}`;
-    if (isWider(incident) || originOf(incident).services.length > 1) return null;
+    if (isWider(incident) || originOf(incident).services.length > 1) return originOf(incident).services.includes(service) ? null : "less likely";
     const isUncertain = incident.headline?.startsWith("Cause uncertain");
     return i > Number(isUncertain) ? "less likely" : isUncertain ? "possible cause" : "likely cause";
   }
