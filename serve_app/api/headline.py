@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from model.incidents.kind import reason_kind
 from model.verdict import (
     LOSES,
-    OF_NAMESPACE,
     SENT,
     VANISHED,
     ErrorBudget,
@@ -171,13 +170,13 @@ def _cause_text(incident: Incident, *, is_clear: bool) -> str:
 
 def _symptom(incident: Incident) -> str:
     """The strongest symptom of another kind than the cause, after a semicolon; empty if there is none."""
-    suspect = next(iter(incident.suspects), None)
-    if suspect is None or namespace_cause(incident):  # of one service, it would say nothing about the namespace
+    if not incident.suspects or namespace_cause(incident):  # of one service, it would say nothing about the namespace
         return ""
-    kind, known = incident.kind, [fact for fact in facts(suspect) if fact.metric not in OF_NAMESPACE]
-    if kind is not IncidentKind.OVERLOADED and not facts_of_kind(suspect, kind):
+    suspect, kind = incident.suspects[0], incident.kind
+    causes = facts_of_kind(suspect, kind)
+    if kind is not IncidentKind.OVERLOADED and not causes:
         return ""
-    others = [fact for fact in known if reason_kind(fact) is not kind and fact not in facts_of_kind(suspect, kind)]
+    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact not in causes]
     if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
         others.sort(key=lambda fact: (fact.metric != LOSES, not fact.destination))  # what becomes of its calls
     return f"; {clause_text(others[0], suspect.service, is_named=bool(caller(incident)))}" if others else ""

@@ -56,7 +56,7 @@ _OF_A_VERSION = frozenset(
 )
 _MAX_CALLERS = 3  # named in a sentence
 _BUSY_CPU = 0.5  # utilization, from which more replicas may help
-_FULL = 0.95  # utilization of a CPU or a memory, from which its node may have none for others
+_FULL = 0.95  # utilization of a CPU, from which its node may have none for others
 
 
 def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
@@ -135,8 +135,8 @@ def _step_of_cause(incident: Incident) -> str:
 
 
 def _with_alternative(incident: Incident, step: str) -> str:
-    """The step, and where to look next: at a service that uses up a resource, which it may share with the slow ones; or
-    at the second suspect, if the cause is uncertain, or if it has a fault of its own."""
+    """The step, and where to look next: at a suspect that uses up its CPU; or at the second one, if the cause is
+    uncertain, or if it has a fault of its own."""
     suspects = incident.suspects
     full = _full_neighbour(incident)
     if full is not None:
@@ -152,8 +152,8 @@ def _with_alternative(incident: Incident, step: str) -> str:
 
 
 def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
-    """Another likely suspect of an incident of slow or failing services that uses up its CPU or memory, and the fact
-    that says so."""
+    """Another likely suspect of an incident of slow or failing services that uses up its CPU, and the fact that says
+    so."""
     if incident.kind not in (IncidentKind.SLOW, IncidentKind.FAILING):
         return None
     likely = set(likely_suspects(incident.suspects))
@@ -161,7 +161,7 @@ def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
         (one.service, fact)
         for one in incident.suspects[1:]
         for fact in facts(one)
-        if one.service in likely and fact.metric in ("cpu_utilization", "memory_utilization") and fact.observed >= _FULL
+        if one.service in likely and fact.metric == "cpu_utilization" and fact.observed >= _FULL
     )
     return next(found, None)
 

@@ -232,9 +232,9 @@ class IncidentDocument(Document):
         return self.suspects[0].service if self.suspects else None
 
     @property
-    def began_at(self) -> set[str]:
+    def began_at(self) -> list[str]:
         """The origins; without them, the first suspect."""
-        return set(self.origins or (suspect.service for suspect in self.suspects[:1]))
+        return self.origins or [suspect.service for suspect in self.suspects[:1]]
 
     @property
     def services(self) -> set[str]:
@@ -284,9 +284,7 @@ class WatchedDocument(Document):
     seen: int = Field(ge=0, description="number of snapshots above the level so far")
     needed: int = Field(ge=1, description="number of snapshots above the level that raise an alert")
     reasons: list[ReasonDocument] = Field(description="strongest first")
-    text: str = Field(
-        description="what an alert takes, in words", examples=["alerts after 2 more snapshots like this"]
-    )
+    text: str = Field(description="what an alert takes, in words", examples=["alerts after 2 more snapshots like this"])
 
 
 class ReconstructionDocument(Document):
