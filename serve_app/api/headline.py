@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from model.incidents.kind import reason_kind
 from model.verdict import (
-    OF_NAMESPACE,
+    LOSES,
     SENT,
     VANISHED,
     ErrorBudget,
@@ -32,6 +32,7 @@ from serve_app.api.subject import (
     is_uncertain_swap,
     namespace_cause,
     scope_text,
+    separate_faults,
     title,
     unclear_suspects,
     version_of,
@@ -71,8 +72,10 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         return f"{_traffic(incident, alone=is_alone(incident, alerts))}."
     if incident.severity is Severity.NOTICE and incident.suspects and not incident.recovering:
         return f"{_shortage(incident.suspects[0])}."
-    unclear = unclear_suspects(incident)
+    unclear, faults = unclear_suspects(incident), separate_faults(incident)
     if incident.recovering:
+        if faults:
+            return f"{title(incident)} are recovering."
         if not unclear and caller(incident):
             return f"{_capitalized(title(incident))} are recovering; {_PAST_CALLS[incident.kind]}."
         who = " or ".join(unclear) or first
@@ -82,7 +85,10 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     if is_uncertain_swap(incident):
         parts = (f"calls from {name} {route.words()}" for name, route in swapped_callers(incident).items())
         return f"{_capitalized(title(incident))} are rerouted: {', and '.join(parts)}. {impact}."
-    text = _cause_and_symptom(incident, is_clear=not unclear)
+    if faults:
+        causes = "; ".join(_cause_text(one, is_clear=False) for one in faults)
+        return f"Separate faults at {title(incident)}: {causes}. {impact}.{_returns(incident)}"
+    text = f"{_cause_text(incident, is_clear=not unclear)}{_symptom(incident)}"
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
@@ -142,30 +148,38 @@ def _shortage(suspect: Suspect) -> str:
     )
 
 
-def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
-    """The cause, and the strongest symptom of another kind."""
+def _cause_text(incident: Incident, *, is_clear: bool) -> str:
+    """The cause with its numbers."""
     if not incident.suspects:
         return f"{first_service(incident)} deviates, cause unclear"
     suspect, kind = incident.suspects[0], incident.kind
     who = suspect.service
-    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact.metric not in OF_NAMESPACE]
     causes = facts_of_kind(suspect, kind)
-    is_call = bool(caller(incident))
     change = numbers = ""
     if kind is IncidentKind.OVERLOADED:
         cause = f"{who} gets {times_text(suspect.reasons[0].load)} times its usual requests"
     elif causes:
         change = _change_words(incident)
-        cause, numbers = _cause(causes[0], who, change, is_in_a_call=is_call)
+        cause, numbers = _cause(causes[0], who, change, is_in_a_call=bool(caller(incident)))
     else:
         return f"{who} deviates, cause unclear" if is_clear else f"{who} deviates"
-    if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
-        others.sort(key=lambda fact: not fact.destination)  # what becomes of these calls says most
     if numbers:
         cause += f"{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
-    if not others or namespace_cause(incident):  # of one service, it would say nothing about the namespace
-        return cause
-    return f"{cause}; {clause_text(others[0], who, is_named=is_call)}"
+    return cause
+
+
+def _symptom(incident: Incident) -> str:
+    """The strongest symptom of another kind than the cause, after a semicolon; empty if there is none."""
+    if not incident.suspects or namespace_cause(incident):  # of one service, it would say nothing about the namespace
+        return ""
+    suspect, kind = incident.suspects[0], incident.kind
+    causes = facts_of_kind(suspect, kind)
+    if kind is not IncidentKind.OVERLOADED and not causes:
+        return ""
+    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact not in causes]
+    if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
+        others.sort(key=lambda fact: (fact.metric != LOSES, not fact.destination))  # what becomes of its calls
+    return f"; {clause_text(others[0], suspect.service, is_named=bool(caller(incident)))}" if others else ""
 
 
 def _change_words(incident: Incident) -> str:

@@ -26,6 +26,7 @@ from serve_app.api.number_text import span_text, times_text
 from serve_app.api.reason_text import clause_text, facts
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
+    OF_ITS_OWN,
     TRAFFIC,
     change_before,
     facts_of_kind,
@@ -33,7 +34,9 @@ from serve_app.api.subject import (
     first_service,
     is_alone,
     is_uncertain_swap,
+    likely_suspects,
     namespace_cause,
+    separate_faults,
     title,
     unclear_suspects,
     version_of,
@@ -52,8 +55,8 @@ _OF_A_VERSION = frozenset(
     }
 )
 _MAX_CALLERS = 3  # named in a sentence
-_OF_ITS_OWN = 0.2  # score of a second suspect, from which it probably has a fault of its own
 _BUSY_CPU = 0.5  # utilization, from which more replicas may help
+_FULL = 0.95  # utilization of a CPU, from which its node may have none for others
 
 
 def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
@@ -76,8 +79,11 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> str:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
         return f"Look at {first} first: it deviates, and no service stands out as the cause"
-    case = _FirstSuspect(incident, incident.suspects[0], facts(incident.suspects[0]))
-    return _with_alternative(incident, _rollback(case) or _STEPS[incident.kind](case))
+    first_step, *others = (_step_of_cause(one) for one in separate_faults(incident) or [incident])
+    if others:  # the headline has their evidence
+        actions = [step.partition(": ")[0] for step in (first_step, *others)]
+        return "; separately, ".join([actions[0], *(action[0].lower() + action[1:] for action in actions[1:])])
+    return _with_alternative(incident, first_step)
 
 
 def _subject_with_verb(incident: Incident) -> str:
@@ -123,17 +129,41 @@ class _FirstSuspect:
         return facts_of_kind(self.suspect, self.incident.kind)
 
 
+def _step_of_cause(incident: Incident) -> str:
+    case = _FirstSuspect(incident, incident.suspects[0], facts(incident.suspects[0]))
+    return _rollback(case) or _STEPS[incident.kind](case)
+
+
 def _with_alternative(incident: Incident, step: str) -> str:
-    """The step, and where to look next if the cause is uncertain, or if a second service has a fault of its own."""
+    """The step, and where to look next: at a suspect that uses up its CPU; or at the second one, if the cause is
+    uncertain, or if it has a fault of its own."""
     suspects = incident.suspects
+    full = _full_neighbour(incident)
+    if full is not None:
+        return f"{step}; look at {full[0]} too, which may slow others on its node ({clause_text(full[1], full[0])})"
     is_uncertain = bool(unclear_suspects(incident))
-    if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= _OF_ITS_OWN):
+    if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= OF_ITS_OWN):
         return step
     second, known = suspects[1].service, facts(suspects[1])
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
     why = f" ({clause_text(known[0])})" if known else ""
     return f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{why}"
+
+
+def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
+    """Another likely suspect of an incident of slow or failing services that uses up its CPU, and the fact that says
+    so."""
+    if incident.kind not in (IncidentKind.SLOW, IncidentKind.FAILING):
+        return None
+    likely = set(likely_suspects(incident.suspects))
+    found = (
+        (one.service, fact)
+        for one in incident.suspects[1:]
+        for fact in facts(one)
+        if one.service in likely and fact.metric == "cpu_utilization" and fact.observed >= _FULL
+    )
+    return next(found, None)
 
 
 def _rollback(case: _FirstSuspect) -> str | None:
@@ -169,6 +199,8 @@ def _step_of(reason: Reason, who: str) -> str:
 
 
 def _step_of_own_fault(case: _FirstSuspect) -> str:
+    if any(fact.metric == VANISHED for fact in case.causes):
+        return _step_of_gone(case)
     callers = failing_callers(case.incident)
     if callers:
         first, *others = callers
@@ -207,6 +239,8 @@ def _step_of_many_calls(case: _FirstSuspect) -> str:
         f"it sends {times_text(sent.observed / sent.expected)} times its usual calls, more than its requests explain"
     )
     failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
+    if lost := case.strongest(LOSES):
+        return f"Limit the retries of {case.who}: {evidence}, and {clause_text(lost)}; then check its DNS and egress"
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
     return f"Limit the retries of {case.who}: {evidence}"

@@ -13,7 +13,7 @@ from model.verdict import (
     Suspect,
     Watched,
 )
-from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, anomaly_text, span_text
+from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text
 from serve_app.api.wording import (
     LATENCIES,
     fill,
@@ -114,10 +114,11 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str
 
 
 def watched_text(watched: Watched) -> str:
-    """``alerts after 2 more snapshots above 5.8, now 4.9``; the subject is the service."""
+    """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict the
+    score of the mesh, which several snapshots decide."""
     left = max(1, watched.needed - watched.seen)
     more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
-    return f"alerts after {more} above {anomaly_text(watched.level)}, now {anomaly_text(watched.score)}"
+    return f"alerts after {more} like this"
 
 
 def reconstruction_text(whole: Reconstruction) -> str:

@@ -4,6 +4,7 @@ The title is made here only. The page, messages, reports and the command line al
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
@@ -13,6 +14,7 @@ from model.verdict import (
     NAMESPACE_FAILS,
     NAMESPACE_SLOW,
     OF_NAMESPACE,
+    VANISHED,
     Incident,
     IncidentKind,
     Reason,
@@ -25,6 +27,7 @@ from serve_app.api.schemas.verdict import SuspectDocument
 from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
+OF_ITS_OWN = 0.2  # score of a suspect, from which it probably has a fault of its own
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
 HARMFUL_RISE = 1.5  # of a metric of a resource, below which it is no fault of the service
 NEARLY_FULL = 0.8  # utilization, from which any rise is one
@@ -46,18 +49,47 @@ def title(incident: Incident) -> str:
     if shared is not None:
         way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
         return f"calls {way} namespace {namespace_of(first_service(incident))}"
+    if faults := separate_faults(incident):
+        return " and ".join(first_service(one) for one in faults)
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
 
 def origins(incident: Incident) -> list[str]:
-    """The services where an incident likely began: the first suspect, all services of its namespace that suffer as one,
-    or two callers that have each other's callees. None of an incident of traffic, which began outside."""
+    """The services where an incident likely began: the first suspect, all with separate faults, all services of its
+    namespace that suffer as one, or two callers that have each other's callees. None of an incident of traffic, which
+    began outside."""
     if incident.kind in TRAFFIC or not incident.suspects:
         return []
     if is_uncertain_swap(incident):
         return list(swapped_callers(incident))
+    if faults := separate_faults(incident):
+        return [first_service(one) for one in faults]
     return [suspect.service for suspect in _alike(incident)] or [first_service(incident)]
+
+
+def separate_faults(incident: Incident) -> list[Incident]:
+    """The incident as one for each suspect that is slow or fails by itself, if there are several: then none of them is
+    the cause of the others. None if a reason is about calls between them, which would explain one by the other."""
+    if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or namespace_cause(incident):
+        return []
+    found = [
+        (suspect, reason_kind(own))
+        for suspect in incident.suspects
+        if suspect.score >= OF_ITS_OWN and (own := _harm_of_its_own(facts(suspect))) is not None
+    ]
+    names = {suspect.service for suspect, _ in found}
+    ends = {end for suspect, _ in found for fact in facts(suspect) for end in (fact.source, fact.destination)}
+    if len(found) < 2 or names & ends or first_service(incident) not in names:
+        return []
+    return [replace(incident, suspects=(suspect,), kind=kind) for suspect, kind in found]
+
+
+def _harm_of_its_own(known: Sequence[Reason]) -> Reason | None:
+    """The strongest fact that a service is slow or fails by itself."""
+    return next(
+        (fact for fact in known if reason_kind(fact) in _WITH_A_CALL and _is_harm_of_its_own(fact, known)), None
+    )
 
 
 def caller(incident: Incident) -> str:
@@ -81,7 +113,11 @@ def failing_callers(incident: Incident) -> list[str]:
 
 def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
     """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
-    limit or are used up come first: connections pile up at a service that is slow for any reason."""
+    limit or are used up come first: connections pile up at a service that is slow for any reason. Calls to a service
+    that is gone fail because it is."""
+    gone = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
+    if gone:
+        return gone
     found = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
     if kind is not IncidentKind.RESOURCES:
         return found
@@ -161,7 +197,7 @@ def unclear_suspects(incident: Incident) -> list[str]:
     that share a cause are one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
-    if sum(suspect.score for suspect in _alike(incident)) >= SURE:
+    if separate_faults(incident) or sum(suspect.score for suspect in _alike(incident)) >= SURE:
         return []
     return [suspect.service for suspect in incident.suspects[:2]]
 

@@ -140,6 +140,7 @@ _WORDINGS: dict[str, Wording] = {
     LOSES: Wording(
         name="share of its calls that fail on the way",
         listed="{observed} of its calls fail on the way, expected {usual}, though what it calls is healthy",
+        clause="{observed} of {its} calls fail on the way, usually {usual}",
         headline=f"calls out of {{who}} {{are}} failing on the way: {_NUMBERS}, though what it calls is healthy",
         step="Check DNS and egress of {who}, then its proxy and its network: {observed} of its calls fail, usually "
         "{usual}, though what it calls is healthy",

@@ -70,7 +70,7 @@ class MapSpread(Document):
     """The calls along which an incident spread, in columns: to callers, nearest first, then to callees."""
 
     edge: list[int] = Field(description="position among the calls")
-    step: list[int] = Field(description="number of calls from the first suspect, from 1")
+    step: list[int] = Field(description="number of calls from the nearest origin, from 1")
     is_down: list[bool] = Field(description="whether it spread from caller to callee")
 
 

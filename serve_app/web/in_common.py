@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, mark_services, namespace_of
+from model.verdict import LOSES, SENT, WAITS
 from serve_app.api.number_text import times_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.stores.numbered import NumberedRows
@@ -88,28 +89,48 @@ def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: 
     if not groups or not _explains_more(groups[0], incident):
         return found
     best, counts = groups[0], groups[0].counts
-    group = f"{counts['bad']:,} of {counts['total']:,} {best.calls} {bad.verb}"
-    fact = f"{group}, and {counts['others_bad']:,} of {counts['others']:,} others"
+    others = f"{counts['others_bad'] or 'none'} of {counts['others']:,} others"
     return found | {
-        "fact": fact,
+        "fact": f"{_subject(best)} {bad.verb}, and {others}",
         "next_step": f"{_next_step(best, bad.verb)}.",
-        "service": best.end if best.way == "from" else "",
+        "service": best.end if best.way in ("from", "to") else "",
     }
 
 
 def _explains_more(best: _Group, incident: IncidentDocument) -> bool:
-    """Whether a group of callers fits well, and the incident does not name it."""
-    named = {incident.caller, incident.first_suspect, incident.title.rpartition("namespace ")[2]}
-    return best.way in ("from", "out of") and best.fit >= LEADING_FIT and best.end not in named
+    """Whether a group tells more than the title: it is wider than the calls from one caller, or fits well and is
+    about something else."""
+    if best.way == "into" or best.end == incident.title.rpartition("namespace ")[2] or len(incident.origins) > 1:
+        return False  # calls into a namespace may fail one because of the other; separate faults share nothing
+    if incident.caller and best.end in (incident.caller, incident.first_suspect):
+        return best.fit >= MIN_FIT
+    says = {reason.metric for one in incident.suspects[:1] for reason in (*one.reasons, *one.context)}
+    is_said = best.end == incident.first_suspect and (best.way == "to" or says & {LOSES, WAITS, SENT})
+    return best.fit >= LEADING_FIT and not is_said
+
+
+def _subject(best: _Group) -> str:
+    """``Calls from 7 of 16 callers of shop/db``, ``Calls from shop/web to all 3 callees``."""
+    bad, total = best.counts["bad"], best.counts["total"]
+    share = f"{bad:,} of {total:,}" if bad < total else f"all {total:,}"
+    if best.way == "from":
+        return f"Calls from {best.end} to {share} callees"
+    return f"Calls from {share} callers of {best.end}" if best.way == "to" else f"{share.capitalize()} {best.calls}"
 
 
 def _next_step(best: _Group, verb: str) -> str:
+    who, bad = best.end, best.counts["bad"]
     if best.way == "out of":
-        what = "DNS, egress and policies" if verb == "fail" else "the network and the nodes"
-        return f"Check {what} of namespace {best.end} first"
+        what = "DNS and egress" if verb == "fail" else "the network and the nodes"
+        return f"Check {what} of namespace {who} first"
+    if best.way == "to":
+        if bad == best.counts["total"]:
+            return f"Look at {who} itself first: the calls of all its callers {verb}"
+        return f"Check the network and the policies between {who} and the {bad:,} callers whose calls {verb}"
     if best.times >= MORE_CALLS:
-        return f"Limit the retries of {best.end} first: it makes {times_text(best.times)} times its usual calls"
-    return f"Look at {best.end} first, its network and its DNS"
+        return f"Limit the retries of {who} first: it makes {times_text(best.times)} times its usual calls"
+    what = "DNS and egress" if verb == "fail" else "the network, the node and the proxy"
+    return f"Check {what} of {who} first{'' if best.counts['others_bad'] else ': what it calls answers others'}"
 
 
 def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _Bad:

@@ -83,6 +83,10 @@ class Tab:
         text: str = self.page.inner_text(selector)
         return text
 
+    def open_menu(self) -> None:
+        """Show the actions of the first card that are not needed first."""
+        self.page.locator("#cards").get_by_role("button", name="More").first.click()
+
     def open_detector(self) -> None:
         """Unfold the status of the detector."""
         if not self.page.is_visible("#facts"):

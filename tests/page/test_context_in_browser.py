@@ -105,7 +105,7 @@ def test_a_tool_that_does_not_answer_leaves_the_card_whole(one: Tab) -> None:
     one.open("/#mesh=slow")
     one.until(lambda: "expected" in one.text("#cards .suspect >> nth=0"), "the reasons")
     assert one.page.is_visible("#cards .actions")
-    assert "Affected in " in one.text("#cards")
+    assert "Also affected in " in one.text("#cards")
     text = suspect(one, "slow", "did not answer within 3 s")
     assert "Logs: Loki at 127.0.0.1" in text
     assert "Traces: Tempo at 127.0.0.1" in text

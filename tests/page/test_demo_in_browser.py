@@ -112,7 +112,7 @@ def test_feedback_is_stored_and_removed(one: Tab, shown_incident: dict[str, Any]
     feedback = f"{one.base}/v1/meshes/demo/feedback"
     one.open("/#mesh=demo")
     one.page.click(f"[data-key='select {incident} {shown_incident['deed']['service']}']")
-    one.page.click(f"[data-key='culprit {incident} {shown_incident['deed']['service']}']")
+    one.page.get_by_role("button", name="Confirm incident").click()
     one.page.click("#decision-send")
     one.until(lambda: "Confirmed:" in one.text("#cards"), "it is confirmed")
     (kept,) = httpx.get(feedback).json()["feedback"]

@@ -148,6 +148,7 @@ def test_a_tab_that_becomes_visible_catches_up_at_once(one: Tab) -> None:
     push(one.base, "back", 0, ANOMALOUS)
     asked: list[str] = []
     one.open("/#mesh=back")
+    one.open_menu()
     one.page.focus("a:text-is('Report')")
     one.page.evaluate(f"() => {{ {HIDE}; {CHANGED}; }}")
     last = push(one.base, "back", ANOMALOUS, ANOMALOUS + 15)

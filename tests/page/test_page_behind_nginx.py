@@ -88,6 +88,7 @@ def say_and_read(opened: Tab, service: str, incident: str) -> None:
     opened.page.get_by_role("button", name="Undo").wait_for()
     kept: list[dict[str, Any]] = httpx.get(f"{service}/v1/meshes/shop/feedback").json()["feedback"]
     assert [feedback["incident"] for feedback in kept] == [incident]
+    opened.open_menu()
     with opened.page.context.expect_page() as coming:
         opened.page.get_by_role("link", name="Report").click()
     report = coming.value

@@ -34,7 +34,7 @@ WATCHED: dict[str, Any] = {
     "seen": 1,
     "needed": 3,
     "reasons": [REASON],
-    "text": "alerts after 2 more snapshots above 5.8, now 4.9",
+    "text": "alerts after 2 more snapshots like this",
 }
 PUSHED = {"shop": SNAPSHOTS[: ALERTED + 1]}
 
@@ -74,7 +74,8 @@ def test_a_watched_service_is_listed_without_an_alarm(look: Callable[..., Tab]) 
     for text in (LEAKING, "p99 latency 200 ms, expected 80 ms", WATCHED["text"]):
         assert text in one.text("#watched")
     assert one.text("#headline").endswith("UTC: No incident yet")
-    assert one.text("#story") == f"Watching {LEAKING}: an alert follows if this lasts."
+    watching = f"Watching {LEAKING}: an alert follows if this lasts."
+    assert one.text("#story") == f"{watching} P99 latency 200 ms, expected 80 ms."
     assert LEAKING not in one.page.title()
     assert (one.page.get_attribute("#verdict", "class") or "").split()[0] == "calm"
     colours = one.page.evaluate(
@@ -115,7 +116,6 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
     one = look(ALERTED, add)
     assert headline in one.text("#headline")
     assert one.text("#incidents-title") == "Entry points"
-    assert not one.page.get_by_role("button", name="It was this service").count()
 
 
 def test_a_cause_of_several_services_is_named_and_each_is_marked(look: Callable[..., Tab]) -> None:
@@ -127,7 +127,6 @@ def test_a_cause_of_several_services_is_named_and_each_is_marked(look: Callable[
     assert "Likely cause: calls out of namespace shop" in one.text("#cards")
     marked = one.page.locator("#canvas .service.first").all()
     assert {str(node.get_attribute("data-key")).removeprefix("service ") for node in marked} == {FAILING, LEAKING}
-    assert not one.page.get_by_role("button", name="It was this service").count(), "it was more than this service"
 
 
 def test_an_incident_is_named_by_its_title(look: Callable[..., Tab]) -> None:

@@ -196,8 +196,9 @@ class IncidentDocument(Document):
     )
     origins: list[ServiceKey] = Field(
         default_factory=list,
-        description="services where it likely began: its first suspect, all of a namespace that suffers as one, or two "
-        "callers that have each other's callees; empty for an incident of traffic, and in verdicts of earlier versions",
+        description="services where it likely began: its first suspect, all with separate faults, all of a namespace "
+        "that suffers as one, or two callers that have each other's callees; empty for an incident of traffic, and in "
+        "verdicts of earlier versions",
         examples=[["shop/cart"]],
     )
     recurrences: int = Field(0, ge=0, description="how often it ended and began again within minutes")
@@ -229,6 +230,11 @@ class IncidentDocument(Document):
     def first_suspect(self) -> str | None:
         """The service that is the likely cause."""
         return self.suspects[0].service if self.suspects else None
+
+    @property
+    def began_at(self) -> list[str]:
+        """The origins; without them, the first suspect."""
+        return self.origins or [suspect.service for suspect in self.suspects[:1]]
 
     @property
     def services(self) -> set[str]:
@@ -278,9 +284,7 @@ class WatchedDocument(Document):
     seen: int = Field(ge=0, description="number of snapshots above the level so far")
     needed: int = Field(ge=1, description="number of snapshots above the level that raise an alert")
     reasons: list[ReasonDocument] = Field(description="strongest first")
-    text: str = Field(
-        description="what an alert takes, in words", examples=["alerts after 2 more snapshots above 5.8, now 4.9"]
-    )
+    text: str = Field(description="what an alert takes, in words", examples=["alerts after 2 more snapshots like this"])
 
 
 class ReconstructionDocument(Document):

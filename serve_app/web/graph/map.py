@@ -126,9 +126,9 @@ def _spread(
     incident: IncidentDocument, folded: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
 ) -> dict[str, list[Any]]:
     """Return the columns of ``MapSpread``."""
-    first = incident.first_suspect and _node_name(incident.first_suspect, folded)
+    began = [_node_name(name, folded) for name in incident.began_at]
     affected = {_node_name(name, folded) for name in incident.affected}
-    hops = spread(first, affected, names, edge_index, rates)
+    hops = spread(began, affected, names, edge_index, rates)
     edge = {(names[a], names[b]): e for e, (a, b) in enumerate(edge_index.T.tolist())}
     return {
         "edge": [edge[hop.call] for hop in hops],
@@ -142,7 +142,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
     ends = [end for end in (incident.caller, incident.first_suspect) if end]
     if not ends:
         return []
-    hops = spread(ends[0], incident.affected, content.names, content.edge_index, content.rates)
+    hops = spread(ends[:1], incident.affected, content.names, content.edge_index, content.rates)
     way = way_in(ends[0], hops, content.names, content.edge_index, entry_points)
     return [*way, *ends[1:]] if way else []
 

@@ -1,4 +1,4 @@
-"""How an incident spreads: from its first suspect to its callers, and on; then to callees."""
+"""How an incident spreads: from where it began to callers, and on; then to callees."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Hop:
     Attributes:
         near: the affected service from which it spread.
         far: the affected service that it reached.
-        distance: number of calls from the first suspect to ``far``, from 1.
+        distance: number of calls from the nearest origin to ``far``, from 1.
         is_down: whether ``near`` calls ``far``; else ``far`` calls ``near``.
     """
 
@@ -30,24 +30,22 @@ class Hop:
 
 
 def spread(
-    first: str | None, affected: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
+    origins: Collection[str], affected: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
 ) -> tuple[Hop, ...]:
-    """Return the calls from the first suspect to the affected services: to callers, nearest first, then to callees.
+    """Return the calls from the origins to the affected services: to callers, nearest first, then to callees.
 
     Breadth first through affected services only: against the direction of calls, then along it to the remaining ones.
-    Each service is reached by the shortest path; of several, by the busiest call. Empty without a suspect, or if no
-    affected service is connected with it.
+    Each service is reached by the shortest path; of several, by the busiest call. Empty without an origin, or if no
+    affected service is connected with one.
 
     Args:
-        first: the first suspect.
+        origins: names of the services where it began, which is no spread from one to another.
         affected: names.
         names: of the services of the graph, ``[N]``.
         edge_index: its calls, ``[2, E]``.
         rates: requests/s of them, ``[E]``.
     """
-    if first is None:
-        return ()
-    inside = np.fromiter((name == first or name in affected for name in names), bool, len(names))
+    inside = np.fromiter((name in origins or name in affected for name in names), bool, len(names))
     rows = np.flatnonzero(inside[edge_index].all(axis=0))
     rows = rows[np.argsort(-np.nan_to_num(rates[rows]), kind="stable")]  # the busiest first
     callers: dict[str, list[str]] = {}
@@ -56,8 +54,9 @@ def spread(
         caller, callee = names[source], names[destination]
         callers.setdefault(callee, []).append(caller)
         callees.setdefault(caller, []).append(callee)
-    up = _walk({first: 0}, callers, is_down=False)
-    reached = {first: 0, **{hop.far: hop.distance for hop in up}}
+    begun = dict.fromkeys(origins, 0)
+    up = _walk(begun, callers, is_down=False)
+    reached = begun | {hop.far: hop.distance for hop in up}
     return (*up, *_walk(reached, callees, is_down=True))
 
 

@@ -117,4 +117,4 @@ def _spread(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> tu
     first, newest = incident.first_suspect, moments[-1].snapshot
     calling = next((one.snapshot for one in reversed(moments) if first in one.snapshot.node_ids), newest)
     rates = calling.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
-    return spread(first, set(incident.affected), calling.node_ids, calling.edge_index, rates)
+    return spread(incident.began_at, set(incident.affected), calling.node_ids, calling.edge_index, rates)

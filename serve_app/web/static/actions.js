@@ -40,7 +40,7 @@ export function actionsView(ask) {
   let failed = ""; // why the last acknowledgement was not stored
 
   /**
-   * The buttons of an incident, for people who may write.
+   * The button that says who is on an incident, and the others, for people who may write.
    * @param {any} at `{mesh, actions, user, isOpen, canWrite, changed}`; actions: until now; user: its name; isOpen: whether it is
    * open now; changed: called after an action.
    */
@@ -48,15 +48,19 @@ export function actionsView(ask) {
     const { actions, user, isOpen, canWrite } = at,
       isOnIt = actions.some((one) => one.kind === "acknowledge" && one.by === user),
       isAccepted = actions.some((one) => one.kind === "accept");
-    if (!canWrite) return [];
+    if (!canWrite) return { first: [], others: [] };
     const button = (text, key, action) => el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
-    return [
-      isOpen && !isOnIt ? button("I'm on it", "acknowledge", () => acknowledge(incident, at)) : null,
-      button("Note", "note", () => question("note", incident, at)),
-      button("What helped", "done", () => question("done", incident, at)),
-      isOpen && !isAccepted ? button("This is normal now", "normal", () => question("accept", incident, at)) : null,
-      failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
-    ];
+    return {
+      first: [
+        isOpen && !isOnIt ? button("I'm on it", "acknowledge", () => acknowledge(incident, at)) : null,
+        failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
+      ],
+      others: [
+        button("Note", "note", () => question("note", incident, at)),
+        button("What helped", "done", () => question("done", incident, at)),
+        isOpen && !isAccepted ? button("This is normal now", "normal", () => question("accept", incident, at)) : null,
+      ],
+    };
   }
 
   function question(kind, incident, { mesh, changed }) {

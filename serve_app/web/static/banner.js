@@ -8,12 +8,16 @@ import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { isSimulated, silentFor } from "./state.js";
-import { originOf } from "./suspects.js";
+import { hasSeparateFaults, originOf } from "./suspects.js";
 import { count, shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MAX_NAMES = 3; // muted services in the text
-const MAX_LINES = 8; // other incidents, each with a line
+const MAX_LINES = 8, // other incidents, each with a line
+  MAX_TITLE = 105, // characters of a headline that a line of 1440 pixels has room for
+  FEW = 0.01, // of the harmed requests, below which those that fail, or are slow, are not counted
+  NOW = 4,
+  BEFORE = 20; // snapshots of which the medians are compared, as for the harm of an incident
 
 /**
  * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
@@ -66,12 +70,13 @@ export function banner(now) {
   const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
     shared = map?.in_common?.[incident?.id],
-    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? (shared?.fact ? [shared.fact, `Reported as: ${incident.headline}`] : [causeAndDetail(incident), ""]) : quietHead(now);
+    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? (shared?.fact ? [shared.fact, ""] : [causeAndDetail(incident), causeAndDetail(incident).more]) : quietHead(now);
   headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident, incident ? aboutIncident(now) : {});
   by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
+    ...(incident && shared?.fact ? [["", `Reported as: ${withoutImpact(incident)}.`]] : []),
     ...(incident ? incidentNotes(incident) : noticeNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
@@ -89,14 +94,20 @@ function liveNotes({ view, incident, newest, stateNow }) {
   return stateNow.name === "unknown" ? [["now", "Now: status unknown."]] : [];
 }
 
-/** The headline of an incident without its impact, which is a chip: the cause, and its symptom or numbers. */
+/** The headline of an incident without its impact, which is a chip, and without the last full stop. */
+const withoutImpact = ({ headline: text, impact }) => (text.endsWith(` ${impact?.text}.`) ? text.slice(0, -impact.text.length - 3) : text.replace(/\.$/, ""));
+
+/** The cause, its symptom or numbers, and a sentence with what a line has no room for. */
 function causeAndDetail(incident) {
-  const title = incident.headline,
-    impact = ` ${incident.impact?.text}.`,
-    text = title.endsWith(impact) ? title.slice(0, -impact.length - 1) : title.replace(/\.$/, ""),
+  const text = withoutImpact(incident),
     at = text.search(/[:;] /);
-  return at < 0 ? { cause: text } : { cause: text.slice(0, at), detail: text.slice(at) };
+  if (at < 0) return { cause: text, detail: "", more: "" };
+  const end = text.length > MAX_TITLE ? Math.max(at, text.lastIndexOf("; ", MAX_TITLE)) : text.length;
+  return { cause: text.slice(0, at), detail: text.slice(at, end), more: end < text.length ? `${begun(text.slice(end + 2))}.` : "" };
 }
+
+/** A text with a capital letter, unless it begins with the name of a service. */
+const begun = (text) => (/^\S+\//.test(text) ? text : capitalized(text));
 
 const age = (verdict, { since }) => span(ends(verdict.observed_at) - ends(since));
 
@@ -105,14 +116,14 @@ function aboutIncident(now) {
   const { state, verdict, incident, map } = now,
     shared = map?.in_common?.[incident.id],
     step = state.stopped ? "" : shared?.next_step || incident.next_step, // two steps could contradict each other
-    service = shared?.service || incident.caller || originOf(incident).service,
-    isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
-    line = isOfService ? kubectl(service, step) : null;
+    steps = incident.scope || incident.recovering ? [] : step.split("; separately, "),
+    services = steps.length > 1 ? incident.origins : [shared?.service || incident.caller || originOf(incident).service],
+    lines = steps.map((one, i) => services[i] && kubectl(services[i], one)).filter(Boolean);
   return {
     chips: incidentChips(now),
-    way: map?.ways?.[incident.id],
+    way: hasSeparateFaults(incident) ? [] : map?.ways?.[incident.id],
     step: step ? linked(step, now.context?.links) : [],
-    commands: line ? [command(line, "for Kubernetes")] : [],
+    commands: lines.map((line) => command(line, "for Kubernetes")),
     others: otherLines(verdict, incident),
   };
 }
@@ -132,10 +143,10 @@ function incidentChips({ state, verdict, incident, map }) {
     from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
     peak = peakOf(incident, verdict),
-    trend = state.stopped || recovering ? null : incident.trend;
+    trend = state.stopped || recovering || incident.trend === "steady" ? null : incident.trend;
   return [
     { kind: severity, image: severity, text: capitalized(severity) },
-    harm(incident, map),
+    harm(incident, map, alerts(verdict.incidents).length === 1),
     state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
     trend ? { kind: `trend ${trend}`, text: trend } : null,
@@ -144,13 +155,29 @@ function incidentChips({ state, verdict, incident, map }) {
   ].filter(Boolean);
 }
 
-/** "4,710 of 29,800 front-door requests a minute fail or are slow, 8 services affected"; without numbers of the front door, the impact. */
-function harm({ impact, affected }, map) {
+/** "4,710 of 29,800 front-door requests a minute fail, 120 are slow; 8 services affected"; without numbers of the front door, the impact. */
+function harm({ impact, affected, since }, map, isAlone) {
   const all = 60 * (map?.front_door?.metrics[0].observed.at(-1) ?? 0),
     services = plural(impact?.services ?? affected.length, "service"),
     share = impact?.harmed_share ?? 0;
-  if (share * all >= 1) return { kind: "harm", text: `${count(share * all)} of ${count(all)} front-door requests a minute fail or are slow, ${services} affected`, short: `${shareText(share)} of requests` };
+  if (share * all >= 1) {
+    const failing = isAlone ? Math.min(share, failingMore(map.front_door, since)) : NaN,
+      of = `of ${count(all)} front-door requests a minute`,
+      [fail, slow] = [failing, share - failing].map((part) => (part < FEW * share ? "" : count(part * all))),
+      split = [fail && `${fail} ${of} fail`, slow && (fail ? `${slow} are slow` : `${slow} ${of} are slow`)].filter(Boolean).join(", "),
+      text = Number.isNaN(failing) ? `${count(share * all)} ${of} fail or are slow` : split;
+    return { kind: "harm", text: `${text}; ${services} affected`, short: `${shareText(share)} of requests` };
+  }
   return { text: impact?.text ?? `${services} affected`, short: reach({ impact, affected }) };
+}
+
+const middle = (values) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN;
+
+/** By how much the share of the front-door requests that fail has risen since an incident began, which is not known of several ones. */
+function failingMore({ times, metrics }, since) {
+  const errors = metrics[1].observed,
+    before = errors.filter((one, i) => one !== null && ends(times[i]) < ends(since)).slice(-BEFORE);
+  return Math.max(0, middle(errors.slice(-NOW).filter((one) => one !== null)) - middle(before));
 }
 
 /** "7% of requests", or "4 services". */
@@ -166,7 +193,7 @@ function otherLines(verdict, incident) {
         "li",
         { class: one.severity },
         el("img", { src: icon(one.severity), alt: `${capitalized(one.severity)}: `, width: 16, height: 16 }),
-        el("a", { href: address({ incident: one.id }), "data-key": `other ${one.id}` }, causeAndDetail(one).cause, el("span", { class: "detail" }, causeAndDetail(one).detail ?? "")),
+        el("a", { href: address({ incident: one.id }), "data-key": `other ${one.id}` }, causeAndDetail(one).cause, el("span", { class: "detail" }, causeAndDetail(one).detail)),
         el("span", { class: "reach" }, `${reach(one)}, ${age(verdict, one)}`),
       ),
     ),
@@ -280,9 +307,10 @@ function quietHead({ verdict, map }) {
     const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";
     return [head, `${capitalized(reconstruction.text)}.`];
   }
-  const watched = (verdict.watching ?? []).map((one) => one.service), // a stored verdict of an earlier version has none
+  const watching = verdict.watching ?? [], // a stored verdict of an earlier version has none
+    watched = watching.map((one) => one.service),
     noticed = notices(verdict.incidents).length;
-  if (watched.length) return ["No incident yet", `Watching ${someOf(watched, MAX_NAMES)}: an alert follows if this lasts.`];
+  if (watched.length) return ["No incident yet", [`Watching ${someOf(watched, MAX_NAMES)}: an alert follows if this lasts.`, ...watching[0].reasons.slice(0, 1).map((one) => `${begun(one.text)}.`)].join(" ")];
   return [noticed ? `No incident, ${plural(noticed, "notice")}` : "No incident", `${normalServices(silence, map, unusual)}.`];
 }
 

@@ -24,11 +24,29 @@ export function command(text, about) {
 
 const PLAIN = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/; // a name in Kubernetes; any other one could be more than a name in a shell
 
-/** The kubectl command that belongs to a sentence on what to do about a service; null: there is none. */
+// What shows most about each kind of step, the first that fits; NAME: the deployment.
+const OF_STEPS = /** @type {[RegExp, string][]} */ ([
+  [/^bring /i, "get deployments,pods,events"],
+  [/^roll back/i, "rollout undo deployment/NAME"],
+  [/^undo /i, "rollout history deployment/NAME"],
+  [/^restart /i, "rollout restart deployment/NAME"],
+  [/^find out why containers/i, "logs deployment/NAME --previous"],
+  [/^find out why (pods|\S+ sends no)/i, "get pods,events"],
+  [/^(find what (uses|fills)|raise the memory)/i, "top pods --containers"],
+  [/^raise the cpu/i, "describe deployment/NAME"],
+  [/^free disk/i, "get persistentvolumeclaims"],
+  [/^scale /i, "get deployments,horizontalpodautoscalers"],
+  [/^start the regular/i, "get cronjobs,jobs"],
+  [/^(correct the routing|compare the endpoints)/i, "get services,endpointslices"],
+  [/^(check|look at the network)[^:]*(dns|polic)/i, "get networkpolicies,pods -o wide"],
+  [/^look at the network/i, "get pods -o wide"],
+  [/^(look at|limit)/i, "logs deployment/NAME --since=30m"],
+]);
+
+/** The kubectl command that belongs to a sentence on what to do about a service, or about its namespace; null: there is none. */
 export function kubectl(service, step) {
-  const [namespace, name] = service.split(/\/(.*)/);
-  if (!PLAIN.test(namespace) || !PLAIN.test(name)) return null;
-  if (step.startsWith("Bring ")) return `kubectl -n ${namespace} get deployments,pods,events`;
-  if (step.startsWith("Roll back")) return `kubectl -n ${namespace} rollout undo deployment/${name}`;
-  return /^(Look at|Find out why containers)/.test(step) ? `kubectl -n ${namespace} logs deployment/${name} --since=30m` : null;
+  const [own, name] = service.split(/\/(.*)/),
+    namespace = / namespace ([^\s:]+)/.exec(step)?.[1] ?? own,
+    line = OF_STEPS.find(([kind]) => kind.test(step))?.[1];
+  return line && PLAIN.test(namespace) && PLAIN.test(name) ? `kubectl -n ${namespace} ${line.replace("NAME", name)}` : null;
 }

@@ -11,7 +11,7 @@ export function feedbackView(ask) {
 
   /**
    * The feedback on an incident, with buttons for people who may write.
-   * @param {any} at `{mesh, given, canWrite, changed}`; given: feedback until now, or null; changed: called after a change.
+   * @param {any} at `{mesh, given, canWrite, selected, changed}`; given: feedback until now, or null; selected: a service; changed: called after a change.
    */
   function row(incident, at) {
     const { given, canWrite } = at;
@@ -29,20 +29,13 @@ export function feedbackView(ask) {
         failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
       ];
     return [
-      isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, at, "")),
+      isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, at)),
       button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => deny(incident, at)),
     ];
   }
 
-  /** A button that names the culprit; none for a reader, for an incident with feedback or of traffic, and for a notice. */
-  function culpritButton(incident, service, at) {
-    if (!at.canWrite || at.given || incident.scope || isNotice(incident)) return null;
-    const properties = { type: "button", class: "culprit", "data-key": `culprit ${incident.id} ${service}` };
-    return el("button", { ...properties, click: () => confirm(incident, at, service) }, "It was this service");
-  }
-
-  /** Ask why it was an incident. @param {string} culprit service that is chosen at first; empty: unknown. */
-  function confirm(incident, at, culprit) {
+  /** Ask why it was an incident, and which service caused it: at first the selected one. */
+  function confirm(incident, at) {
     const services = [...new Set([...incident.suspects.map((one) => one.service), ...incident.affected])];
     ask({
       title: "Confirm incident",
@@ -52,7 +45,7 @@ export function feedbackView(ask) {
           name: "culprit",
           label: "Caused by",
           options: [["", "unknown"], ...services.map((one) => [one, one])],
-          value: culprit,
+          value: services.includes(at.selected) ? at.selected : "",
         },
       ],
       note: { label: "Note (optional)", isRequired: false, limit: NOTE_LENGTH },
@@ -91,5 +84,5 @@ export function feedbackView(ask) {
     await changed();
   }
 
-  return { row, culpritButton };
+  return { row };
 }

@@ -1,6 +1,7 @@
 // The incident in view and notices: suspects, reasons with small charts, what people did, feedback. Below them: unusual services that raise no
 // alert yet.
 import { actionList, actionsView } from "./actions.js";
+import { command, kubectl } from "./command.js";
 import { contextLines } from "./context.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
@@ -10,7 +11,7 @@ import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
-import { isOfScope, likelySuspects } from "./suspects.js";
+import { hasSeparateFaults, isOfOrigin, isOfScope, likelySuspects, originOf } from "./suspects.js";
 import { ends, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
 
 const NAMES = 8, // affected services of a namespace that are named
@@ -27,6 +28,7 @@ export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
     people = actionsView(on.ask),
     seriesOf = reasonSeries(redraw);
+  const unfolded = new Set(); // keys of menus
   let kept = { key: "", mesh: null, found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
     drawn = null;
 
@@ -87,30 +89,36 @@ export function incidentsView(on) {
       before = known(incident).seen_before,
       suspects = likelySuspects(incident).map((one, i) => suspect(one, i, incident)),
       shared = drawn.map?.in_common?.[incident.id],
-      common = inCommon(shared);
+      common = inCommon(shared),
+      changes = incident.changes.slice(0, 3),
+      changed = (/** @type {any} */ one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"));
     return el(
       "article",
       { class: `card ${incident.severity}` },
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
-      isWider(incident) ? el("p", { class: "why" }, el("b", {}, "Likely cause: "), incident.title) : null,
+      isWider(incident) || shared?.fact ? el("p", { class: "why" }, el("b", {}, "Likely cause: "), shared?.fact ? shared.groups[0].calls : incident.title) : null,
       actionList(known(incident), verdictTime()),
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
-      ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
+      ...changes.filter((one) => isOfOrigin(incident, one)).map(changed),
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
-      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
+      ...changes.filter((one) => !isOfOrigin(incident, one)).map(changed),
+      changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...affectedLines(incident),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
   }
 
-  /** The affected services by namespace. */
-  function affectedLines({ affected }) {
+  /** The affected services by namespace, without those where it began. */
+  function affectedLines(incident) {
+    const began = originOf(incident).services,
+      affected = incident.affected.filter((/** @type {string} */ one) => !began.includes(one)),
+      also = affected.length < incident.affected.length ? "Also affected" : "Affected";
     const spaces = [...new Set(affected.map(namespace))],
       inside = (space) => affected.filter((one) => namespace(one) === space).map(short),
-      lines = spaces.slice(0, SPACES).map((space) => `Affected in ${space}: ${someOf(inside(space), NAMES)}`);
+      lines = spaces.slice(0, SPACES).map((space) => `${also} in ${space}: ${someOf(inside(space), NAMES)}`);
     if (spaces.length > SPACES) lines.push(`and services of ${plural(spaces.length - SPACES, "more namespace")}`);
     return lines.map((text) => el("p", { class: "affected" }, text));
   }
@@ -118,12 +126,14 @@ export function incidentsView(on) {
   function noticeCard(notice) {
     const [first] = notice.suspects,
       age = ends(verdictTime()) - ends(notice.since),
+      line = first && notice.next_step && !notice.recovering ? kubectl(first.service, notice.next_step) : null,
       state = notice.recovering ? "recovering" : "users are not affected yet";
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
       el("h3", {}, notice.headline),
       nextStep(notice),
+      line ? command(line, "for Kubernetes") : null,
       el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first, notice)),
@@ -136,20 +146,30 @@ export function incidentsView(on) {
   const verdictTime = () => drawn.verdict.observed_at;
 
   function suspect(one, i, incident) {
-    const opened = i === 0;
+    const isFault = hasSeparateFaults(incident) && incident.origins.includes(one.service),
+      opened = i === 0 || isFault,
+      since = isFault ? (one.reasons[0]?.since ?? incident.since) : incident.since;
     return el(
       "div",
       { class: "suspect" },
-      nameButton(one.service, incident, el("b", {}, `${i + 1}`)),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`), roleOf(one.service, i, isFault ? since : null, incident)),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
-      ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
+      ...reasons(one, opened, { ...incident, since }, !isOfScope(incident, one.service)),
       ...(opened && drawn.panel?.service !== one.service ? contextLines(drawn.contextOf(one.service), one, incident) : []),
-      (opened && !isWider(incident)) || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
     );
   }
 
-  /** A button that selects a service, with its rank before its name if it has one. */
-  function nameButton(service, incident, rank = null) {
+  /** What a suspect is among the others; null: the title says what it is. @param {string | null} since of a fault of its own. */
+  function roleOf(service, i, since, incident) {
+    if (incident.scope) return null;
+    if (since) return `fault ${i + 1} of ${incident.origins.length}, since ${timeOrDateTime(since, verdictTime())}`;
+    if (isWider(incident) || originOf(incident).services.length > 1) return originOf(incident).services.includes(service) ? null : "less likely";
+    const isUncertain = incident.headline?.startsWith("Cause uncertain");
+    return i > Number(isUncertain) ? "less likely" : isUncertain ? "possible cause" : "likely cause";
+  }
+
+  /** A button that selects a service, with its rank before its name, and its role behind it, if it has them. */
+  function nameButton(service, incident, rank = null, role = null) {
     const isSelected = drawn.service === service;
     return el(
       "button",
@@ -162,6 +182,7 @@ export function incidentsView(on) {
       },
       rank,
       service,
+      role ? el("span", { class: "role" }, role) : null,
     );
   }
 
@@ -183,40 +204,39 @@ export function incidentsView(on) {
 
   const why = (reason, incident, now = "") => el("p", { class: "why" }, reasonText(reason, incident, now));
 
+  /** What is done first, and a menu with the rest. */
   function actions(incident) {
-    return el(
-      "div",
-      { class: "actions" },
-      ...people.buttons(incident, decisionsOn(incident)),
-      ...feedback.row(incident, decisionsOn(incident)),
-      drawn.canWrite
-        ? el("button", { type: "button", "data-key": `mute ${incident.id}`, click: () => on.mute(incident) }, "Mute")
-        : null,
-      el(
-        "a",
-        {
-          href: feed.report(drawn.mesh, incident.id),
-          target: "_blank",
-          rel: "noopener",
-          "data-key": `report ${incident.id}`,
-        },
-        "Report",
-      ),
-    );
+    const { first, others } = people.buttons(incident, decisionsOn(incident)),
+      mute = drawn.canWrite ? el("button", { type: "button", "data-key": `mute ${incident.id}`, click: () => on.mute(incident) }, "Mute") : null,
+      report = el("a", { href: feed.report(drawn.mesh, incident.id), target: "_blank", rel: "noopener", "data-key": `report ${incident.id}` }, "Report");
+    return el("div", { class: "actions" }, ...first, ...feedback.row(incident, decisionsOn(incident)), ...(drawn.canWrite ? menu(incident.id, ...others, mute, report) : [report]));
+  }
+
+  /** Buttons that are folded until "More" is pressed; they stay unfolded when the card is drawn again. */
+  function menu(id, ...buttons) {
+    const isOpen = unfolded.has(id),
+      turn = () => {
+        if (!unfolded.delete(id)) unfolded.add(id);
+        redraw();
+      };
+    return [
+      el("button", { type: "button", class: "more", "aria-expanded": String(isOpen), "data-key": `more ${id}`, click: turn }, isOpen ? "Less" : "More"),
+      ...(isOpen ? buttons : []),
+    ];
   }
 
   /** What people decided about an incident, and how they decide. */
   function decisionsOn(incident) {
-    const { mesh, canWrite, live, user } = drawn,
+    const { mesh, canWrite, live, user, service: selected } = drawn,
       decided = known(incident);
-    return { mesh, canWrite, given: decided.feedback ?? null, actions: decided.actions ?? [], user, isOpen: live, changed: load };
+    return { mesh, canWrite, given: decided.feedback ?? null, actions: decided.actions ?? [], user, selected, isOpen: live, changed: load };
   }
 
   return { draw, load };
 }
 
 /** Whether the cause is more than the first suspect: calls, a namespace, or several services. */
-const isWider = ({ title, scope, suspects }) => Boolean(title && !scope && suspects[0] && title !== suspects[0].service);
+const isWider = (incident) => Boolean(incident.title && !incident.scope && incident.suspects[0] && incident.title !== incident.suspects[0].service && !hasSeparateFaults(incident));
 
 /** The Kubernetes events near an incident, newest first; events of its suspects come before all others. */
 function eventsOfSuspectsFirst(incident) {

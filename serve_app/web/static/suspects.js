@@ -19,6 +19,9 @@ export function originOf(incident) {
   return { service, services: incident?.origins?.length ? incident.origins : service ? [service] : [], caller: incident?.caller ?? null };
 }
 
+/** Whether an incident began at several services by separate faults. */
+export const hasSeparateFaults = (/** @type {any} */ { title, origins = [] }) => origins.length > 1 && title === origins.join(" and ");
+
 /** The service that an incident is listed under: its origin, else the first affected one. */
 export const listedService = (/** @type {any} */ incident) => originOf(incident).service ?? incident.affected[0] ?? "";
 

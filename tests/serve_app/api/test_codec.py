@@ -247,7 +247,7 @@ def test_watched_services_lost_incidents_and_a_scope_survive_a_line() -> None:
     line = verdict_line(verdict)
     (shown,) = json.loads(line)["watching"]
     assert (shown["seen"], shown["needed"], shown["score"], shown["level"]) == (1, 3, 4.9, 5.8)
-    assert shown["text"] == "alerts after 2 more snapshots above 5.8, now 4.9"
+    assert shown["text"] == "alerts after 2 more snapshots like this"
     assert [reason["text"] for reason in shown["reasons"]] == ["p99 latency 200 ms, expected 80 ms, since 03:13 UTC"]
     read = decode_verdict_line(line)
     assert read.watching == (replace(watched, reasons=()),)
@@ -293,9 +293,9 @@ def test_a_stored_verdict_of_an_earlier_version_watches_nothing() -> None:
 @pytest.mark.parametrize(
     ("seen", "needed", "text"),
     [
-        (0, 3, "alerts after 3 snapshots above 5.8, now 4.9"),
-        (2, 3, "alerts after 1 more snapshot above 5.8, now 4.9"),
-        (3, 3, "alerts after 1 more snapshot above 5.8, now 4.9"),
+        (0, 3, "alerts after 3 snapshots like this"),
+        (2, 3, "alerts after 1 more snapshot like this"),
+        (3, 3, "alerts after 1 more snapshot like this"),
     ],
 )
 def test_what_an_alert_takes_in_words(seen: int, needed: int, text: str) -> None:

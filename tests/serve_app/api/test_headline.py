@@ -28,6 +28,7 @@ from model.verdict import (
 from serve_app.api.codec.verdicts import encode_incident, encode_verdict
 from serve_app.api.headline import headline, impact_text
 from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.api.subject import origins
 from tests.builders import verdict
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
@@ -206,6 +207,21 @@ def test_an_unclear_cause_is_called_uncertain_and_two_suspects_are_named() -> No
     failing = (Suspect("shop/cart", 0.3, (call,)), Suspect("shop/tax", 0.3))
     start = "Cause uncertain, shop/cart or shop/tax: calls from shop/web to shop/cart are failing, 60%, usually 0%."
     assert headline(incident(suspects=failing)).startswith(start)
+
+
+def test_faults_that_no_call_joins_are_separate() -> None:
+    first, second = Suspect("shop/cart", 0.6, (SLOW,)), Suspect("shop/tax", 0.4, (FAILING,))
+    both = incident(suspects=(first, second))
+    assert headline(both).startswith(
+        "Separate faults at shop/cart and shop/tax: shop/cart is slow, p99 latency 4.1 s, usually 0.08 s; "
+        "shop/tax is failing, 47% of its requests, usually 0.1%. 4 services affected"
+    )
+    assert origins(both) == ["shop/cart", "shop/tax"]
+    assert headline(replace(both, recovering=True)) == "shop/cart and shop/tax are recovering."
+    joined = replace(second, reasons=(FAILING, replace(FAILING, source="shop/cart")))
+    assert headline(incident(suspects=(first, joined))).startswith("Cause uncertain, shop/cart or shop/tax: ")
+    calls = replace(second, reasons=(replace(FAILING, source="shop/web"),))  # nothing of its own
+    assert headline(incident(suspects=(first, calls))).startswith("Cause uncertain, shop/cart or shop/tax: ")
 
 
 def change(seconds: float, service: str = "shop/cart", kind: str = "deploy", why: str = "v1.4.2") -> NearbyChange:

@@ -7,6 +7,7 @@ import pytest
 from model.snapshot import SignalKind
 from model.verdict import (
     DROPPED,
+    LOSES,
     LOST,
     MOVED,
     NEW,
@@ -74,6 +75,15 @@ CONNECTIONS = reason("active_connections", 201, 33)
             incident(FAILING, context=RETRIES),
             "Limit the retries of shop/cart: it sends 1.8 times its usual calls, more than its requests explain, and "
             "47% of those to shop/tax fail.",
+        ),
+        (
+            incident(reason(LOSES, 0.5, 0.0), context=RETRIES),
+            "Limit the retries of shop/cart: it sends 1.8 times its usual calls, more than its requests explain, and "
+            "50% of its calls fail on the way, usually 0%; then check its DNS and egress.",
+        ),
+        (
+            incident(CALL, reason(VANISHED, 0, 40)),
+            "Bring shop/cart back: it gets no requests, usually 40/s, and no planned change explains it.",
         ),
         (
             incident(replace(SLOW, load=12.3)),
@@ -228,11 +238,22 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
     first = Suspect("shop/cart", 0.75, (SLOW,))
     second = Suspect("shop/tax", 0.25, (FAILING,))
     text = next_step(incident(suspects=(first, second)))
-    assert text.endswith("; look at shop/tax too (47% of its requests fail, usually 0.1%).")
+    assert text.endswith("for a lock, a slow disk or a leak; separately, look at shop/tax itself, its logs first.")
     assert "shop/tax" not in next_step(incident(suspects=(first, Suspect("shop/tax", 0.05, (FAILING,)))))
+    of_call = replace(FAILING, source="shop/cart")  # explains one by the other
     for name in ("shop/car", "shop/cart.v2", "hop/cart"):  # part of another name
-        found = next_step(incident(suspects=(first, Suspect(name, 0.25, (FAILING,)))))
-        assert f"; look at {name} too" in found
+        found = next_step(incident(suspects=(first, Suspect(name, 0.25, (of_call,)))))
+        assert f"; look at {name} too (47% of the calls from shop/cart fail, usually 0.1%)." in found
+
+
+def test_a_neighbour_that_uses_up_its_cpu_is_named() -> None:
+    full = Suspect("shop/tax", 0.1, (reason("cpu_utilization", 0.98, 0.7),))
+    text = next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), full)))
+    assert text.endswith(
+        "; look at shop/tax too, which may slow others on its node (its CPU utilization rose to 98%, usually 70%)."
+    )
+    busy = replace(full, reasons=(reason("cpu_utilization", 0.9, 0.7),))
+    assert "shop/tax" not in next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), busy)))
 
 
 @pytest.mark.parametrize(

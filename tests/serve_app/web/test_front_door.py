@@ -90,7 +90,7 @@ def test_an_entry_point_that_is_called_counts_if_it_is_known() -> None:
 
 def way(first: str, affected: set[str], known: Collection[str] = ()) -> list[str]:
     rates = MESH.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
-    hops = spread(first, affected, MESH.node_ids, MESH.edge_index, rates)
+    hops = spread({first}, affected, MESH.node_ids, MESH.edge_index, rates)
     return way_in(first, hops, MESH.node_ids, MESH.edge_index, known)
 
 

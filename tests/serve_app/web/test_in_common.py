@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from model.snapshot import EdgeMetric, MeshSnapshot
+from model.verdict import LOSES
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.documents import MapInCommon
 from serve_app.web.in_common import in_common
@@ -42,10 +43,11 @@ def usual(*_: str) -> float:
 BEFORE = [values(none, usual, at) for at in range(-6, 0)]
 
 
-def incident(first: str = "data/x", **more: Any) -> IncidentDocument:
+def incident(first: str = "data/x", *says: str, **more: Any) -> IncidentDocument:
+    reasons = [{"metric": metric, "observed": 0.4, "expected": 0.0, "since": AT, "text": metric} for metric in says]
     fields = {
         "id": "a", "since": AT, "severity": "major", "score": 5.0, "changes": [], "affected": MESH.node_ids,
-        "suspects": [{"service": first, "score": 0.5, "reasons": []}],
+        "suspects": [{"service": first, "score": 0.5, "reasons": reasons}],
     }  # fmt: skip
     return IncidentDocument.model_validate(fields | more)
 
@@ -74,16 +76,17 @@ def test_calls_out_of_a_namespace_that_fail_are_compared_with_all_others() -> No
     (best, *_) = found.groups
     assert (best.calls, best.bad, best.total) == ("calls out of namespace maps", 6, 6)
     assert (best.others_bad, best.others) == (0, 4), "calls to the callers fail because of these"
-    assert found.fact == "6 of 6 calls out of namespace maps fail, and 0 of 4 others"
-    assert found.next_step == "Check DNS, egress and policies of namespace maps first."
+    assert found.fact == "All 6 calls out of namespace maps fail, and none of 4 others"
+    assert found.next_step == "Check DNS and egress of namespace maps first."
     assert found.service == ""
 
 
 def test_a_caller_is_named_and_so_are_its_retries() -> None:
     bad = failing(caller="shop/c")
     found = share(bad)
-    assert found.fact.startswith("3 of 3 calls from shop/c fail, and 0 of ")
-    assert (found.next_step, found.service) == ("Look at shop/c first, its network and its DNS.", "shop/c")
+    assert found.fact == "Calls from shop/c to all 3 callees fail, and none of 8 others"
+    step = "Check DNS and egress of shop/c first: what it calls answers others."
+    assert (found.next_step, found.service) == (step, "shop/c")
     rates = bad.edge_features.copy()
     rates[bad.edge_index[0] == bad.node_ids.index("shop/c"), EdgeMetric.REQUESTS_PER_SECOND] *= 4
     retries = share(replace(bad, edge_features=rates))
@@ -103,16 +106,30 @@ def test_slow_calls_count_if_hardly_any_fails() -> None:
     ("snapshot", "of"),
     [
         (failing(callee="data/x"), incident()),
-        (failing(caller="shop/c"), incident("shop/c")),
-        (failing(caller="shop/c"), incident(caller="shop/c")),
+        (failing(caller="shop/c"), incident("shop/c", LOSES)),
         (failing(space="maps/"), incident(title="calls out of namespace maps")),
+        (failing(space="maps/"), incident(origins=["data/x", "shop/z"])),
     ],
-    ids=["callee", "suspect", "caller", "namespace"],
+    ids=["callee", "suspect", "namespace", "separate faults"],
 )
 def test_what_the_incident_says_already_does_not_lead(snapshot: MeshSnapshot, of: IncidentDocument) -> None:
     found = share(snapshot, of)
     assert found.groups
     assert (found.fact, found.next_step, found.service) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "of", "fact"),
+    [
+        (failing(caller="shop/c"), incident("shop/c"), "Calls from shop/c to all 3 callees fail, and none of 8 others"),
+        (failing(caller="shop/c"), incident(caller="shop/c"), "Calls from shop/c to all 3 callees fail, and none of 8"),
+        (failing(callee="data/x"), incident(caller="shop/c"), "Calls from all 3 callers of data/x fail, and none of 6"),
+        (failing(callee="data/x"), incident("maps/a"), "Calls from all 3 callers of data/x fail, and none of 6 others"),
+    ],
+    ids=["suspect", "one call from it", "one call to it", "what its victims call"],
+)
+def test_a_title_that_is_too_narrow_is_replaced(snapshot: MeshSnapshot, of: IncidentDocument, fact: str) -> None:
+    assert share(snapshot, of).fact.startswith(fact)
 
 
 def test_calls_of_another_incident_do_not_count() -> None:

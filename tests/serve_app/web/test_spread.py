@@ -7,12 +7,12 @@ from serve_app.web.graph.propagation import Hop, spread
 
 
 def spread_of(
-    calls: dict[tuple[str, str], float], *affected: str, first: str | None = "db"
+    calls: dict[tuple[str, str], float], *affected: str, origins: tuple[str, ...] = ("db",)
 ) -> list[tuple[str, str, int, bool]]:
     """Return near, far, distance and direction of each hop in a mesh with these calls and rates."""
     names = sorted({name for pair in calls for name in pair})
     edge_index = np.array([[names.index(a), names.index(b)] for a, b in calls], np.int64).T
-    found = spread(first, set(affected), names, edge_index, np.array(list(calls.values()), np.float32))
+    found = spread(origins, set(affected), names, edge_index, np.array(list(calls.values()), np.float32))
     return [(hop.near, hop.far, hop.distance, hop.is_down) for hop in found]
 
 
@@ -37,6 +37,15 @@ def test_the_spread_stops_at_normal_services_and_ends_in_cycles() -> None:
     assert spread_of(calls, "cart", "edge") == [("db", "cart", 1, False)]
 
 
-@pytest.mark.parametrize("first", [None, "gone"])
-def test_no_origin_gives_no_path(first: str | None) -> None:
-    assert spread_of({("cart", "db"): 1.0}, "cart", first=first) == []
+@pytest.mark.parametrize("origins", [(), ("gone",)])
+def test_no_origin_gives_no_path(origins: tuple[str, ...]) -> None:
+    assert spread_of({("cart", "db"): 1.0}, "cart", origins=origins) == []
+
+
+def test_no_path_joins_two_origins() -> None:
+    calls = {("edge", "cart"): 2.0, ("edge", "pay"): 1.0, ("cart", "db"): 2.0, ("pay", "bank"): 1.0}
+    assert spread_of(calls, "edge", "cart", "pay", "db", "bank", origins=("db", "bank")) == [
+        ("db", "cart", 1, False),
+        ("bank", "pay", 1, False),
+        ("cart", "edge", 2, False),
+    ]
