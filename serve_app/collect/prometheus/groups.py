@@ -39,8 +39,14 @@ REPLICA_LABELS = (
 )
 ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 
-LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
+LONG_SECONDS, SHORT_SECONDS = 480.0, 120.0  # of all samples; of the most, for young series and gaps
 FACTS = LONG, SHORT, NEWEST, REQUESTS = ("long", "short", "newest", "requests")
+# A series that has ended is there for minutes without samples, so only the time until its newest sample counts.
+_LONG = f"count_over_time(SERIES[{LONG_SECONDS:g}s]) + 0.5 - (time() - timestamp(SERIES)) / {2 * LONG_SECONDS:g}"
+_SHORT = (
+    f"max_over_time(count_over_time(SERIES[{SHORT_SECONDS:g}s])[{LONG_SECONDS - SHORT_SECONDS:g}s:"
+    f"{SHORT_SECONDS / 2:g}s]) + 0.5"
+)
 _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
 
 
@@ -52,8 +58,8 @@ class SeriesGroup:
         service: values of the labels that name the service or the caller.
         job: scrape job; empty if the series have none.
         origin: cluster and replica labels that they have.
-        counts: samples of the series with the most samples, by time over which they were counted, s. Only series that
-            existed for all of that time. The fraction is half of the share of it that ends with the newest sample.
+        counts: samples of the series with the most samples, by time over which they were counted, s: the newest, or
+            the most within :data:`LONG_SECONDS`. The fraction is half of the share of it that ends with the last.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
     """
@@ -77,19 +83,12 @@ def group_query(query: Query, match: Match, fact: str) -> str:
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
     texts = {
-        LONG: _counted(by_group, LONG_SECONDS),
-        SHORT: _counted(by_group, SHORT_SECONDS),
+        LONG: f"max {by_group} ({_LONG} and SERIES offset {LONG_SECONDS:g}s and SERIES)",
+        SHORT: f"max {by_group} ({_SHORT} and SERIES offset {1.5 * SHORT_SECONDS:g}s and SERIES)",
         NEWEST: f"max {by_group} (timestamp(SERIES))",
         REQUESTS: f"sum {by_group} (rate(SERIES[{LONG_SECONDS:g}s])) or 0 * count {by_group} (SERIES)",
     }
     return " or ".join(texts[fact].replace("SERIES", one) for one in selectors)
-
-
-def _counted(by_group: str, seconds: float) -> str:
-    """The most samples of a series of a group, among series that are as old and still there. The fraction is the part
-    of this time that they cover, halved: a series that has ended is there for minutes, without samples."""
-    count = f"count_over_time(SERIES[{seconds:g}s]) + 0.5 - (time() - timestamp(SERIES)) / {2 * seconds:g}"
-    return f"max {by_group} ({count} and SERIES offset {seconds:g}s and SERIES)"
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
@@ -215,17 +214,20 @@ def follow(window_seconds: float, freshness: Freshness) -> float:
 def interval_of(group: SeriesGroup) -> float | None:
     """Time between two samples of a group, s; None if its series are too young to tell.
 
-    ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart. Configured intervals
-    are round numbers, so the roundest number in between is the interval.
+    ``n`` samples in a span that ends with the last are ``span / n`` to ``span / (n - 1)`` apart, and less if scrapes
+    were missed. So the smallest upper bound holds, and lower bounds above it do not. Configured intervals are round
+    numbers, so the roundest number in between is the interval.
     """
-    if not group.counts:
+    bounds = []
+    for seconds, value in group.counts.items():
+        covered, n = math.modf(value)
+        span = 2 * covered * seconds
+        if n > 0 and span > 0:
+            bounds.append((span / n, span / (n - 1) if n > 1 else math.inf))
+    if not bounds:
         return None
-    counted = max(group.counts)
-    covered, count = math.modf(group.counts[counted])
-    span = 2 * covered * counted
-    if count < 2:
-        return counted if span > 0 else None
-    return _roundest(span / count, span / (count - 1))
+    high = min(high for _, high in bounds)
+    return _roundest(max(low for low, _ in bounds if low <= high), high)
 
 
 def _roundest(low: float, high: float) -> float:

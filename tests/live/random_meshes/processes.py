@@ -104,7 +104,7 @@ Condition = Literal[
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
 REPLICAS = ({"prometheus_replica": "a"}, {"prometheus_replica": "b"})
 SKEW = 12.0  # s by which the clock of a source is wrong, at most
-SETTLED = 90.0  # s after an event, from which rates are exact: the window and two intervals
+SETTLED = 75.0  # s after an event, from which rates are exact: the window and an interval
 
 
 @dataclass(frozen=True, slots=True)

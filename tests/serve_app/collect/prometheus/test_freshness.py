@@ -1,6 +1,7 @@
 """Scrape intervals and lags from the samples of a mesh."""
 
 import math
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -38,10 +39,30 @@ def test_the_interval_is_exact_whenever_the_newest_sample_is(interval: float, sh
     assert interval_of(scraped(interval, share * interval)) == interval
 
 
-@pytest.mark.parametrize("interval", [5, 10, 15, 30, 45, 60])
-def test_three_minutes_of_a_young_mesh_are_enough(interval: float) -> None:
-    found = {interval_of(scraped(interval, share * interval, counted=SHORT_SECONDS)) for share in (0.05, 0.4, 0.7)}
-    assert found == {interval}
+def counted(times: Sequence[float]) -> SeriesGroup:
+    """A group whose samples have these ages, s."""
+    instants = range(0, int(LONG_SECONDS - SHORT_SECONDS), int(SHORT_SECONDS / 2))
+    short = max(sum(at <= age < at + SHORT_SECONDS for age in times) for at in instants)
+    counts = {SHORT_SECONDS: short + 0.5}
+    if max(times) >= LONG_SECONDS:
+        counts[LONG_SECONDS] = sum(age < LONG_SECONDS for age in times) + 0.5 - min(times) / LONG_SECONDS / 2
+    return SeriesGroup(("shop", "web"), "", {}, counts, AT - min(times))
+
+
+@pytest.mark.parametrize("interval", [5, 10, 15, 30, 60])
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.7])
+def test_three_minutes_of_a_young_mesh_are_enough(interval: float, share: float) -> None:
+    assert interval_of(counted([age for i in range(99) if (age := (share + i) * interval) < 180])) == interval
+
+
+@pytest.mark.parametrize("interval", [5, 10, 15])
+@pytest.mark.parametrize("gap", [30, 60, 150])
+@pytest.mark.parametrize("end", [20, 60, 90, 200, 400])
+def test_the_time_without_scrapes_does_not_lengthen_the_window(interval: float, gap: float, end: float) -> None:
+    for share in (0.05, 0.4, 0.7):
+        ages = [(share + i) * interval for i in range(150)]
+        group = counted([age for age in ages if not end <= age < end + gap])
+        assert follow(60.0, measure([group], AT, 15)) == 60.0
 
 
 def test_jitter_and_several_series_change_nothing() -> None:
