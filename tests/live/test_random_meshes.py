@@ -3,6 +3,7 @@
 ``python -m tests.live.random_meshes`` reads 400.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.live.random_meshes.kinds import KINDS
 from tests.live.random_meshes.matrix import find_faults
 from tests.live.random_meshes.otlp import CONDITIONS as PUSHED
 from tests.live.random_meshes.otlp import find_faults_of_push
-from tests.live.random_meshes.processes import CONDITIONS
+from tests.live.random_meshes.processes import CONDITIONS, Counter
 
 pytestmark = pytest.mark.live
 
@@ -20,6 +21,13 @@ pytestmark = pytest.mark.live
 @pytest.mark.parametrize("number", range(3 * len(PUSHED)))
 def test_what_a_collector_pushes_is_as_it_was_counted(number: int) -> None:
     assert find_faults_of_push(number) == []
+
+
+@pytest.mark.parametrize("reset", range(3, 8))
+def test_each_restart_of_a_counter_is_visible(reset: int) -> None:
+    counter = Counter("requests_total", rate=2.0, offset=1.0, resets=frozenset({reset}), lives=range(4, 99))
+    values = [value for _, value in counter.samples(0.0, reads=9, step=15.0)]
+    assert [b - a if b >= a else b for a, b in pairwise(values)] == [30.0] * 4
 
 
 @needs("prometheus", "promtool", "victoria-metrics")

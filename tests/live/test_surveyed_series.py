@@ -201,6 +201,13 @@ def test_containers_have_a_window_of_their_own(tmp_path: Path) -> None:
     assert "containers are scraped every 60 s" in polls[0].why
 
 
+def test_after_a_time_without_scrapes_the_window_is_the_same(tmp_path: Path) -> None:
+    parts = Scraped(istio(), until=-225), Scraped(istio(), since=-75)
+    polls = poll_often(tmp_path, (0, 60, 120), *parts)
+    assert [poll.survey.mesh.interval_seconds for poll in polls if poll.survey] == [15.0] * 3
+    assert [value(poll, "shop/web") for poll in polls] == pytest.approx([40.0] * 3, rel=0.03)
+
+
 def test_another_interval_is_noticed_at_run_time(tmp_path: Path) -> None:
     parts = Scraped(istio(), 15.0, since=-1500, until=0), Scraped(istio(), 60.0, since=0, until=1500)
     polls = poll_often(tmp_path, range(-60, 1200, 30), *parts)

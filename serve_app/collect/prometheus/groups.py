@@ -39,8 +39,15 @@ REPLICA_LABELS = (
 )
 ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 
-LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
-FACTS = LONG, SHORT, NEWEST, REQUESTS = ("long", "short", "newest", "requests")
+LONG_SECONDS, SHORT_SECONDS = 480.0, 120.0  # over which samples are counted
+FACTS = LONG, SHORT, EARLIER, NEWEST, REQUESTS = ("long", "short", "earlier", "newest", "requests")
+# The time over which samples are counted, and how long ago it ended, s. Of the short ones, one at least has all scrapes
+# if they failed for up to four minutes.
+COUNTS = {
+    LONG: (LONG_SECONDS, 0.0),
+    SHORT: (SHORT_SECONDS, 0.0),
+    EARLIER: (SHORT_SECONDS, LONG_SECONDS - SHORT_SECONDS),
+}
 _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
 
 
@@ -52,8 +59,8 @@ class SeriesGroup:
         service: values of the labels that name the service or the caller.
         job: scrape job; empty if the series have none.
         origin: cluster and replica labels that they have.
-        counts: samples of the series with the most samples, by time over which they were counted, s. Only series that
-            existed for all of that time. The fraction is half of the share of it that ends with the newest sample.
+        counts: samples of the series with the most samples, by fact. Only series that existed for all of the time. The
+            fraction is half of the share of it that ends with the newest sample.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
     """
@@ -61,7 +68,7 @@ class SeriesGroup:
     service: tuple[str, ...]
     job: str
     origin: Mapping[str, str]
-    counts: dict[float, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     newest: float | None = None
     requests: float = 0.0
 
@@ -71,25 +78,26 @@ def group_query(query: Query, match: Match, fact: str) -> str:
 
     Args:
         query: its selectors of rates and the labels of its services are used.
-        fact: ``long``, ``short``, ``newest`` or ``requests``.
+        fact: one of :data:`FACTS`.
     """
     selectors = [match.apply(one) for one in range_selectors(query.promql)]
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
     texts = {
-        LONG: _counted(by_group, LONG_SECONDS),
-        SHORT: _counted(by_group, SHORT_SECONDS),
+        **{count: _counted(by_group, *span) for count, span in COUNTS.items()},
         NEWEST: f"max {by_group} (timestamp(SERIES))",
         REQUESTS: f"sum {by_group} (rate(SERIES[{LONG_SECONDS:g}s])) or 0 * count {by_group} (SERIES)",
     }
     return " or ".join(texts[fact].replace("SERIES", one) for one in selectors)
 
 
-def _counted(by_group: str, seconds: float) -> str:
+def _counted(by_group: str, seconds: float, before: float) -> str:
     """The most samples of a series of a group, among series that are as old and still there. The fraction is the part
     of this time that they cover, halved: a series that has ended is there for minutes, without samples."""
-    count = f"count_over_time(SERIES[{seconds:g}s]) + 0.5 - (time() - timestamp(SERIES)) / {2 * seconds:g}"
-    return f"max {by_group} ({count} and SERIES offset {seconds:g}s and SERIES)"
+    back = f" offset {before:g}s" if before else ""
+    age = f"time() - {before:g} - timestamp(SERIES{back})"
+    count = f"count_over_time(SERIES[{seconds:g}s]{back}) + 0.5 - ({age}) / {2 * seconds:g}"
+    return f"max {by_group} ({count} and SERIES offset {before + seconds:g}s and SERIES{back})"
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
@@ -117,10 +125,8 @@ def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[Series
             group = groups.setdefault(key, SeriesGroup(service, values.get(JOB, ""), origin))
             if not math.isfinite(value):
                 continue
-            if part == LONG:
-                group.counts[LONG_SECONDS] = value
-            elif part == SHORT:
-                group.counts[SHORT_SECONDS] = value
+            if part in COUNTS:
+                group.counts[part] = value
             elif part == NEWEST:
                 group.newest = value
             elif value > 0:
@@ -215,17 +221,20 @@ def follow(window_seconds: float, freshness: Freshness) -> float:
 def interval_of(group: SeriesGroup) -> float | None:
     """Time between two samples of a group, s; None if its series are too young to tell.
 
-    ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart. Configured intervals
-    are round numbers, so the roundest number in between is the interval.
+    ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart, and less if scrapes
+    were missed. So the smallest upper bound holds, and lower bounds above it do not. Configured intervals are round
+    numbers, so the roundest number in between is the interval.
     """
-    if not group.counts:
+    bounds = []
+    for fact, value in group.counts.items():
+        covered, n = math.modf(value)
+        span = 2 * covered * COUNTS[fact][0]
+        if n > 0 and span > 0:
+            bounds.append((span / n, span / (n - 1) if n > 1 else math.inf))
+    if not bounds:
         return None
-    counted = max(group.counts)
-    covered, count = math.modf(group.counts[counted])
-    span = 2 * covered * counted
-    if count < 2:
-        return counted if span > 0 else None
-    return _roundest(span / count, span / (count - 1))
+    high = min(high for _, high in bounds)
+    return _roundest(max(low for low, _ in bounds if low <= high), high)
 
 
 def _roundest(low: float, high: float) -> float:

@@ -19,7 +19,7 @@ from tests.live.series import Export
 from tests.live.victoria import victoria_with_lines
 
 APART = timedelta(minutes=40)  # between two meshes, so that no query sees two
-SECONDS, POLLED = 480.0, 420.0  # of history of each mesh, and of them before it is polled
+SECONDS, POLLED = 600.0, 540.0  # of history of each mesh, and of them before it is polled
 STOPPED = 150.0  # before it is polled, s, since calls are not made
 CLOSE = 0.03
 PARTS = 8  # of each series under high cardinality

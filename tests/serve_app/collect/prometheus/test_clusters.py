@@ -17,14 +17,14 @@ from serve_app.collect.prometheus.clusters import (
     restrict,
 )
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG_SECONDS, NEWEST, SeriesGroup, group_query
+from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG, NEWEST, SeriesGroup, group_query
 from serve_app.collect.prometheus.query import EVERYTHING, Query
 
 AT = 1_700_000_000.0
 
 
 def group(service: str, requests: float, newest: float = AT, **origin: str) -> SeriesGroup:
-    return SeriesGroup(("shop", service), "", origin, {LONG_SECONDS: 32.49}, newest, requests)
+    return SeriesGroup(("shop", service), "", origin, {LONG: 32.49}, newest, requests)
 
 
 def find(*groups: SeriesGroup, connected: bool = False, before: object = None):  # type: ignore[no-untyped-def]
@@ -187,7 +187,7 @@ def test_jobs_that_see_the_same_traffic_of_most_services_may_scrape_the_same_tar
     rates: dict[str, dict[str, float]], same: tuple[str, ...]
 ) -> None:
     groups = [
-        SeriesGroup(("shop", name), job, {}, {LONG_SECONDS: 32.49}, AT, rate)
+        SeriesGroup(("shop", name), job, {}, {LONG: 32.49}, AT, rate)
         for name, by_job in rates.items()
         for job, rate in by_job.items()
     ]

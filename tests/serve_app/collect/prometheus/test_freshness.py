@@ -1,13 +1,16 @@
 """Scrape intervals and lags from the samples of a mesh."""
 
 import math
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from serve_app.collect.prometheus.groups import (
+    COUNTS,
+    LONG,
     LONG_SECONDS,
-    SHORT_SECONDS,
+    SHORT,
     Freshness,
     SeriesGroup,
     follow,
@@ -22,14 +25,15 @@ def scraped(
     interval: float,
     offset: float = 0.0,
     name: str = "web",
-    counted: float = LONG_SECONDS,
+    fact: str = LONG,
     lag: float = 0.0,
     job: str = "",
 ) -> SeriesGroup:
     """A group whose newest sample is ``offset`` old, or older by the lag."""
-    span = counted - offset - lag
+    seconds, _ = COUNTS[fact]
+    span = seconds - offset - lag
     count = math.floor(span / interval) + 1
-    return SeriesGroup(("shop", name), job, {}, {counted: count + span / counted / 2}, AT - offset - lag)
+    return SeriesGroup(("shop", name), job, {}, {fact: count + span / seconds / 2}, AT - offset - lag)
 
 
 @pytest.mark.parametrize("interval", [1, 2, 5, 7, 10, 15, 20, 25, 30, 40, 45, 50, 60, 75, 90, 120, 180])
@@ -38,10 +42,29 @@ def test_the_interval_is_exact_whenever_the_newest_sample_is(interval: float, sh
     assert interval_of(scraped(interval, share * interval)) == interval
 
 
-@pytest.mark.parametrize("interval", [5, 10, 15, 30, 45, 60])
-def test_three_minutes_of_a_young_mesh_are_enough(interval: float) -> None:
-    found = {interval_of(scraped(interval, share * interval, counted=SHORT_SECONDS)) for share in (0.05, 0.4, 0.7)}
+@pytest.mark.parametrize("interval", [5, 10, 15, 30, 60])
+def test_two_minutes_of_a_young_mesh_are_enough(interval: float) -> None:
+    found = {interval_of(scraped(interval, share * interval, fact=SHORT)) for share in (0.05, 0.4, 0.7)}
     assert found == {interval}
+
+
+@pytest.mark.parametrize("interval", [5, 10, 15])
+@pytest.mark.parametrize("gap", [30, 60, 150, 240])
+@pytest.mark.parametrize("end", [20, 60, 90, 200, 400])
+def test_minutes_without_scrapes_do_not_lengthen_the_window(interval: float, gap: float, end: float) -> None:
+    for share in (0.05, 0.4, 0.7):
+        ages = [(share + i) * interval for i in range(150)]
+        group = counted([age for age in ages if not end <= age < end + gap])
+        assert follow(60.0, measure([group], AT, 15)) == 60.0
+
+
+def counted(ages: Sequence[float]) -> SeriesGroup:
+    """A group whose samples are so old, s."""
+    counts = {}
+    for fact, (seconds, before) in COUNTS.items():
+        if of := [age for age in ages if before <= age < before + seconds]:
+            counts[fact] = len(of) + 0.5 - (min(of) - before) / seconds / 2
+    return SeriesGroup(("shop", "web"), "", {}, counts, AT - min(ages))
 
 
 def test_jitter_and_several_series_change_nothing() -> None:
@@ -49,9 +72,9 @@ def test_jitter_and_several_series_change_nothing() -> None:
     for interval in (10, 15, 30, 45, 60, 90):
         offsets = [rng.uniform(0, interval) for _ in range(50)]
         groups = [scraped(interval, offset) for offset in offsets]
-        most = max(group.counts[LONG_SECONDS] for group in groups)
+        most = max(group.counts[LONG] for group in groups)
         most += rng.uniform(-0.02, 0.02) / LONG_SECONDS / 2
-        assert interval_of(SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: most})) == interval
+        assert interval_of(SeriesGroup(("shop", "web"), "", {}, {LONG: most})) == interval
 
 
 def test_a_series_that_has_ended_was_scraped_as_often_before() -> None:
@@ -63,7 +86,7 @@ def test_a_series_that_has_ended_was_scraped_as_often_before() -> None:
 @pytest.mark.parametrize("missed", [1, 2, 3])
 def test_missed_scrapes_do_not_change_a_window(missed: int) -> None:
     group = scraped(15, 3.0)
-    group.counts[LONG_SECONDS] -= missed
+    group.counts[LONG] -= missed
     assert follow(60.0, measure([group], AT, 15)) == 60.0
 
 
@@ -116,5 +139,5 @@ def test_without_samples_nothing_is_known() -> None:
 def test_times_that_cannot_be_right_are_no_lag() -> None:
     """A store that answers with the time 0, or whose series ended hours ago."""
     for newest in (0.0, 1.0, AT - 7200):
-        group = SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: 1.0}, newest)
+        group = SeriesGroup(("shop", "web"), "", {}, {LONG: 1.0}, newest)
         assert measure([group], AT, 15).late_seconds == 0.0

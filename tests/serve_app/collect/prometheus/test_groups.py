@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
-from serve_app.collect.prometheus.groups import LONG, LONG_SECONDS, NEWEST, REQUESTS, SHORT, read_groups
+from serve_app.collect.prometheus.groups import COUNTS, LONG, NEWEST, REQUESTS, read_groups
 from serve_app.collect.prometheus.query import Query
 
 BY_SERVICE = Query("sum by (namespace, service) (rate(requests_total{$match}[$window]))", ("namespace", "service"))
@@ -27,11 +27,11 @@ def test_empty_labels_are_written_as_null_or_left_out() -> None:
         },
     )
     assert [(one.service, one.job, one.origin, one.requests) for one in groups] == [(("shop", "web"), "", {}, 40.0)]
-    assert groups[0].counts == {LONG_SECONDS: 32.0}
+    assert groups[0].counts == {LONG: 32.0}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_a_number_is_not_known(value: float) -> None:
     web: dict[str, str | None] = {"namespace": "shop", "service": "web"}
-    groups = read_groups(BY_SERVICE, {part: answer((web, value)) for part in (LONG, SHORT, NEWEST, REQUESTS)})
+    groups = read_groups(BY_SERVICE, {part: answer((web, value)) for part in (*COUNTS, NEWEST, REQUESTS)})
     assert [(one.counts, one.newest, one.requests) for one in groups] == [({}, None, 0.0)]
