@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.storage import AlertStorage
@@ -38,17 +37,19 @@ class Leader:
         self._delivery = self._open()
 
     async def run(self) -> None:
+        """Deliver until :meth:`close`. An error of the feed ends delivery too: without verdicts it would be silent."""
         while True:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._delivery = await asyncio.to_thread(self._open)
-            following = asyncio.create_task(self._feed.follow(self._delivery))
             try:
-                await self._delivery.run()
-            finally:
-                following.cancel()
-                with suppress(asyncio.CancelledError):
-                    await following
+                async with asyncio.TaskGroup() as tasks:
+                    following = tasks.create_task(self._feed.follow(self._delivery))
+                    await self._delivery.run()
+                    following.cancel()
+            except Exception:
+                log.exception("notifications end by an unexpected error")
+                raise
             if not self._delivery.is_taken_over:
                 return
             self._delivery = None

@@ -58,13 +58,13 @@ class VerdictFeed:
         for mesh in [mesh for mesh, revision in stored.items() if self._read.get(mesh) != revision]:
             with set_log_context(mesh):
                 try:
-                    records = await asyncio.to_thread(self._read_new, mesh, to.newest(mesh))
+                    verdicts = await asyncio.to_thread(self._read_new, mesh, to.newest(mesh))
                 except CorruptState as error:  # the store has set the mesh aside
                     log.error("mesh %s: damaged verdicts are left out: %s", mesh, error)
                     continue
                 known = to.open_incidents(mesh)
                 await self._hand_on_actions(mesh, known, to)  # before a verdict ends their incident
-                _hand_on(mesh, records, to)
+                _hand_on(mesh, verdicts, to)
                 await self._hand_on_actions(mesh, to.open_incidents(mesh) - known, to)
             self._read[mesh] = stored[mesh]
         for mesh in to.known_meshes() - stored.keys():
@@ -88,7 +88,7 @@ class VerdictFeed:
         documents = [unpack_document(one.document) for one in found if one is not None]
         return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}
 
-    def _read_new(self, mesh: str, since: datetime | None) -> list[Record]:
+    def _read_new(self, mesh: str, since: datetime | None) -> list[bytes]:
         """The verdicts after the one of the snapshot at ``since``, oldest first.
 
         Of a mesh that is new to the delivery, or that has begun again at an earlier time, only the newest one.
@@ -98,18 +98,20 @@ class VerdictFeed:
             newest = self._store.load(mesh)
             if newest is not None and newest.observed_at not in (None, since):
                 found = [newest.verdict]
-        return [Record.unpack(verdict) for verdict in found]
+        return found
 
 
-def _hand_on(mesh: str, records: Iterable[Record], to: AlertDelivery) -> None:
-    for record in records:
-        now = datetime.now(UTC)
-        made_at = now if record.made_at is None else datetime.fromtimestamp(record.made_at, UTC)
-        if now - made_at > FORGET_AFTER:
-            continue
+def _hand_on(mesh: str, verdicts: Iterable[bytes], to: AlertDelivery) -> None:
+    for packed in verdicts:
         try:
+            record, now = Record.unpack(packed), datetime.now(UTC)
+            made_at = now if record.made_at is None else datetime.fromtimestamp(record.made_at, UTC)
+            if now - made_at > FORGET_AFTER:
+                continue
             verdict = VerdictDocument.model_validate_json(record.document)
             if not verdict.replayed:
                 to.accept_verdict(mesh, verdict, made_at)
+        except CorruptState as error:
+            log.error("mesh %s: a damaged verdict is left out: %s", mesh, error)
         except Exception:  # one verdict must not hold up those behind it
             log.exception("mesh %s: unexpected error; no one is notified of this verdict", mesh)

@@ -47,7 +47,7 @@ class Notifier:
         if self._delivering is None:
             self._delivering = asyncio.create_task(self._leader.run())
         if self._delivering.done():
-            raise RuntimeError("delivery of alerts has ended")
+            raise RuntimeError("delivery of alerts has ended") from self._delivering.exception()
 
     async def close(self) -> None:
         """Deliver waiting alerts, within their deadline. Serve awaits it when a replica ends."""

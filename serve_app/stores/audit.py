@@ -1,13 +1,14 @@
 """The audit log: who changed what, when and from where, and who signed in.
 
 It is in the store, so every store has it, and every replica writes it. A record is a row of the space of the service:
-a line of JSON, whose key begins with its time.
+a sealed line of JSON, whose key begins with its time.
 
 A change has its record before it is made; its status is added afterwards. So each change that a client knows of has its
 record, and a record without a status is of a change that may have happened.
 """
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,8 +17,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+from serve_app.errors import CorruptState
 from serve_app.stores.records import Retention
 from serve_app.stores.row_store import SERVICE, Change, Range, Row, under
+from serve_app.stores.rows import sealed, unsealed
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.stores.state_store import StateStore
@@ -26,6 +29,7 @@ PREFIX = "log/audit/"  # of the keys of its rows
 PAGE = 1000  # records that are read at once
 MAX_READ = 20 * PAGE  # for one answer
 TIDY_SECONDS = 3600.0  # between two times that a process looks for records to delete
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +72,24 @@ class AuditLog:
     def append(self, record: AuditRecordDocument) -> None:
         """Add a record. Repeating the call adds nothing."""
         key = PREFIX + key_of(record)
-        self.store.database.write(SERVICE, Change({key: None}, puts=[(key, _value(record))]))
+        self.store.database.write(SERVICE, Change({key: None}, puts=[_row(key, record)]))
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
             self._tidied_at = time.monotonic()
             self.tidy()
 
     def finish(self, record: AuditRecordDocument) -> None:
         """Replace a record, when its outcome is known."""
-        self.store.database.write(SERVICE, Change(puts=[(PREFIX + key_of(record), _value(record))]))
+        self.store.database.write(SERVICE, Change(puts=[_row(PREFIX + key_of(record), record)]))
 
     def page(self, wanted: AuditFilter) -> AuditDocument:
-        """The newest records that match. A page may be short, and even empty, before the list ends."""
+        """The newest records that match, without damaged ones. A page may be short, and even empty, before the list
+        ends."""
         oldest, found = _time_key(self.now() - self.limit.keep), list[AuditRecordDocument]()
-        for count, (key, content) in enumerate(self._entries(wanted.before), 1):
+        for count, (key, row) in enumerate(self._entries(wanted.before), 1):
             if key < oldest:
                 break
-            if wanted.matches(record := _read(content)):
+            record = _read(row)
+            if record is not None and wanted.matches(record):
                 found.append(record)
             if len(found) == wanted.limit or count == MAX_READ:
                 return AuditDocument(records=found, next=key)
@@ -93,18 +99,18 @@ class AuditLog:
         """Delete the records that are too old, and those beyond the bytes of the log."""
         self._drop_before(_time_key(self.now() - self.limit.keep))
         size = 0
-        for key, content in self._entries():
-            size += len(content)
+        for key, row in self._entries():
+            size += len(row[1])
             if size > self.limit.max_bytes:
                 self._drop_before(key + "~")
                 return
 
-    def _entries(self, before: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """Key and line of all records, newest first; ``before``: only those with a key before this one."""
+    def _entries(self, before: str | None = None) -> Iterator[tuple[str, Row]]:
+        """Key and row of all records, newest first; ``before``: only those with a key before this one."""
         while found := self._read(before):
-            for key, value in found:
-                before = key.removeprefix(PREFIX)
-                yield before, value.rpartition(b"\n")[0]
+            for row in found:
+                before = row[0].removeprefix(PREFIX)
+                yield before, row
 
     def _drop_before(self, key: str) -> None:
         while old := self._read(key):
@@ -127,15 +133,21 @@ def line_of(record: AuditRecordDocument) -> str:
     return json.dumps(record.model_dump(mode="json"), separators=(",", ":"))
 
 
-def _value(record: AuditRecordDocument) -> bytes:
-    """The value of the row of a record. No two changes may have the same first row, see ``Change``."""
-    return f"{line_of(record)}\n{uuid.uuid4().hex}".encode()
+def _row(key: str, record: AuditRecordDocument) -> Row:
+    """The row of a record. No two changes may have the same first row, see ``Change``."""
+    return sealed(SERVICE, key, f"{line_of(record)}\n{uuid.uuid4().hex}".encode())
 
 
 def _time_key(at: datetime) -> str:
     return f"{max(0, round(at.timestamp() * 1e6)):018}"
 
 
-def _read(line: bytes) -> AuditRecordDocument:
-    document = json.loads(line)  # of a later version, too
-    return AuditRecordDocument.model_validate({name: document[name] for name in AuditRecordDocument.model_fields})
+def _read(row: Row) -> AuditRecordDocument | None:
+    """The record of a row; None if it is damaged."""
+    try:
+        document = json.loads(unsealed(SERVICE, row).rpartition(b"\n")[0])
+        fields = {name: document[name] for name in AuditRecordDocument.model_fields}  # without those of a later version
+        return AuditRecordDocument.model_validate(fields)
+    except (CorruptState, KeyError, ValueError) as error:
+        log.error("audit log: record %s is damaged and left out: %s", row[0].removeprefix(PREFIX), error)
+        return None

@@ -12,8 +12,8 @@ Keys are texts that sort like the numbers in them.
 | ``snapshot/SEQUENCE`` | snapshots of the window, sealed |
 | ``incident/ID``, ``details/ID`` | documents and details of archived incidents, sealed |
 | ``index/ID`` | all else of an archived incident, which lists and limits need |
-| ``open/ID`` | of an incident that is open: the sequence with which it was written |
-| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, sealed, and their bytes |
+| ``open/ID`` | of an incident that is open: the sequence with which it was written, sealed |
+| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, and their bytes, sealed |
 | ``aside/...`` | rows of a mesh that was set aside, and why |
 
 The checksum of an incident's document covers its index, so that a damaged incident is left out of every answer.
@@ -36,6 +36,7 @@ FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "sn
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
 LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
+KINDS = (*LIVE, *ARCHIVE, CHUNK, SIZE)
 ONE_STEP = timedelta(microseconds=1)  # between two times
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)  # of the times in keys, which are never negative
@@ -97,8 +98,12 @@ def chunk_key(key: ChunkKey) -> str:
 
 
 def read_chunk_key(key: str) -> ChunkKey:
-    """Inverse of :func:`chunk_key`; the kind may come before it."""
-    return ChunkKey(*map(int, key.split("/")[-3:]))
+    """Inverse of :func:`chunk_key`, after the kind; raises ``CorruptState`` if it is damaged."""
+    try:
+        _, step, start, part = key.split("/")
+        return ChunkKey(int(step), int(start), int(part))
+    except ValueError:
+        raise CorruptState(f"stored row: expected the key of a chunk, got {key[:80]!r}") from None
 
 
 def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:
@@ -109,6 +114,19 @@ def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:
 def unsealed(mesh: str, row: Row, *more: object) -> bytes:
     """Inverse of :func:`sealed`; raises ``CorruptState`` if the row is damaged."""
     return unseal(row[1], mesh, row[0], *more)
+
+
+def sealed_number(mesh: str, key: str, number: int) -> Row:
+    return sealed(mesh, key, b"%d" % number)
+
+
+def unsealed_number(mesh: str, row: Row) -> int:
+    """Inverse of :func:`sealed_number`; 0 if the row is damaged. What it counts is written again soon."""
+    try:
+        return int(unsealed(mesh, row))
+    except CorruptState as error:
+        log.error("mesh %r: %s; it counts as 0", mesh, error)
+        return 0
 
 
 def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
@@ -131,7 +149,7 @@ def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
         sealed(mesh, DETAILS + one.id, one.details, one.sequence),
         (INDEX + one.id, index),
     ]
-    return rows if one.until is not None else [*rows, (OPEN + one.id, b"%d" % one.sequence)]
+    return rows if one.until is not None else [*rows, sealed_number(mesh, OPEN + one.id, one.sequence)]
 
 
 def dropped_keys(incident: str) -> list[str]:
@@ -157,10 +175,12 @@ def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
     found = {}
     for key, value in rows:
         name = key.removeprefix(INDEX)
+        damaged = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
         try:
-            found[name] = _read_index_row(value)
+            one = _read_index_row(value)
         except msgspec.MsgspecError:
-            found[name] = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
+            one = damaged
+        found[name] = one if one.id == name else damaged
     return found
 
 

@@ -226,6 +226,20 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
         await running
 
 
+async def test_delivery_ends_with_its_feed_so_that_it_is_started_again(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise PermissionError("state.db")
+
+    monkeypatch.setattr(store.database, "survey", fail)
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.timeout(WITHIN):
+            await Leader(store, partial(delivery, store)).run()
+    assert caught.group_contains(PermissionError)
+    assert "PermissionError: state.db" in caplog.text
+
+
 def distinct(requests: list[Request]) -> list[tuple[str, str]]:
     """Kind and incident of each event. One that was delivered just before a takeover comes again, with the same id."""
     events = {request.json["id"]: request.json for request in requests}

@@ -157,6 +157,23 @@ async def test_a_damaged_mesh_holds_up_no_other(
     assert "damaged verdicts are left out" in caplog.text
 
 
+async def test_a_verdict_in_another_form_is_left_out_once(
+    store: StateStore, reading: StateStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed, memory = VerdictFeed(reading), Memory(reading)
+    store_verdict(store, "shop", verdict(), 1)
+    await feed.hand_on(memory)
+    for sequence in (2, 3):
+        store_verdict(store, "shop", verdict(), sequence)
+    newest = under(rows.VERDICT, limit=2, is_reverse=True)
+    (key, _) = store.database.read("shop", newest)[0][1]
+    store.database.write("shop", Change(puts=[rows.sealed("shop", key, b"of another version")]))
+    for _ in range(3):
+        await feed.hand_on(memory)
+    assert memory.had == [("shop", 1), ("shop", 3)]
+    assert caplog.text.count("mesh shop: a damaged verdict is left out") == 1
+
+
 async def test_one_verdict_that_cannot_be_used_holds_up_no_other(
     store: StateStore, reading: StateStore, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,11 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
+import pytest
+
 from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.stores.audit import PREFIX, AuditFilter, AuditLog, key_of, line_of
 from serve_app.stores.documents import EndedIds
 from serve_app.stores.records import Retention
 from serve_app.stores.row_store import SERVICE, Change, Row, under
+from serve_app.stores.rows import sealed
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -101,10 +104,12 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
 
 
 def test_old_records_make_room(store: StateStore) -> None:
-    size = len(line_of(record(100, names=["x" * 200] * 20)))
-    log = AuditLog(store, replace(LIMIT, max_bytes=20 * size), lambda: NOW)
+    log = AuditLog(store, LIMIT, lambda: NOW)
     for number in range(100, 150):
         log.append(record(number, names=["x" * 200] * 20))
+    log = AuditLog(
+        store, replace(LIMIT, max_bytes=sum(len(value) for _, value in audit_rows(store)[-20:])), lambda: NOW
+    )
     log.tidy()
     assert ids(every(log)) == [f"r{number}" for number in range(149, 129, -1)], "the newest, without a gap"
     assert len(audit_rows(store)) == 20
@@ -133,9 +138,20 @@ def test_names_of_others_cannot_forge_lines() -> None:
 def test_records_of_a_later_version_can_be_read(store: StateStore) -> None:
     log = AuditLog(store, LIMIT, lambda: NOW)
     later = json.loads(line_of(record(1))) | {"a_new_field": 1}
-    row = PREFIX + key_of(record(1)), json.dumps(later).encode() + b"\nwrite"
+    row = sealed(SERVICE, PREFIX + key_of(record(1)), json.dumps(later).encode() + b"\nwrite")
     store.database.write(SERVICE, Change(puts=[row]))
     assert every(log) == [record(1)]
+
+
+def test_damaged_records_are_left_out(store: StateStore, caplog: pytest.LogCaptureFixture) -> None:
+    log = AuditLog(store, LIMIT, lambda: NOW)
+    for number in range(4):
+        log.append(record(number))
+    keys = [key for key, _ in audit_rows(store)]
+    puts = [(keys[1], b"damaged"), sealed(SERVICE, keys[2], b'{"id": "r2"}\nof another version')]
+    store.database.write(SERVICE, Change(puts=puts))
+    assert ids(every(log)) == ["r3", "r0"]
+    assert caplog.text.count("is damaged and left out") == 2
 
 
 def test_ended_ids_are_unique_and_expire(store: StateStore) -> None:

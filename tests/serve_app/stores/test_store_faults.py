@@ -6,7 +6,7 @@ import resource
 import signal
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,22 @@ from typing import Any
 import pytest
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull
+from serve_app.stores import rows
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
-from tests.serve_app.stores.content import LIMIT, append, at, found, incident, is_step, random_bytes, snapshots, states
+from tests.serve_app.stores.content import (
+    LIMIT,
+    append,
+    at,
+    chunks,
+    contents,
+    found,
+    incident,
+    is_step,
+    random_bytes,
+    snapshots,
+    states,
+)
 from tests.serve_app.stores.local import file_of, local_store
 
 
@@ -58,6 +71,30 @@ def test_a_store_of_another_layout_is_set_aside_whole(
     (aside,) = _files_set_aside(tmp_path / "stores")
     with closing(sqlite3.connect(aside)) as kept:
         assert kept.execute("SELECT space FROM rows WHERE key = 'head'").fetchall() == [("prod",)]
+
+
+def _read_all(store: StateStore) -> None:
+    """Read everything that a push, the page and the notifier read of a mesh."""
+    contents(store)
+    store.verdict_at("prod", at(2))
+    store.history("prod", list(store.history_sizes("prod")))
+    store.verify("prod")
+
+
+@pytest.mark.parametrize("change", ["value = x'00'", "value = 'a text'", "key = key || 'x'"])
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_a_damaged_row_of_any_kind_stops_no_mesh(store: StateStore, tmp_path: Path, kind: str, change: str) -> None:
+    for sequence in (1, 2):
+        append(store, sequence, is_step=is_step(sequence), incidents=(incident(sequence),), history=chunks(sequence))
+    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
+        assert hand.execute(f"UPDATE rows SET {change} WHERE space = 'prod' AND key LIKE '{kind}%'").rowcount >= 1
+        hand.commit()
+    with suppress(CorruptState) if kind in rows.LIVE else nullcontext():
+        _read_all(store)
+    stored = store.load("prod")
+    assert (stored is None) is (kind in rows.LIVE)
+    append(store, 1 if stored is None else 3)
+    _read_all(store)
 
 
 DAMAGE: list[tuple[str, str, Callable[[StateStore], object]]] = [
