@@ -63,6 +63,7 @@ class MapCalls(Document):
     destination: list[int]
     requests_per_second: list[float | None] = Field(description="null: a call of a missing service")
     error_rate: list[float | None] = Field(description="share of the requests that fail; null: not observed")
+    p99_latency: list[float | None] = Field(description="s; of folded services, the mean of their calls")
     deviation: list[Deviation]
 
 

@@ -24,7 +24,7 @@ MAX_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
 MAX_INVOLVED, MAX_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
-RATE, ERROR = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE
+RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +38,7 @@ class MapContent:
         edge_index: int64 ``[2, E]``; of services that disappeared, their last calls.
         rates: requests/s ``[E]``, NaN for calls of services that disappeared.
         errors: share of the requests that fail ``[E]``; NaN: not observed.
+        latencies: their p99, s; so.
         services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
         traffic: requests/s ``[N]`` that a service receives, or sends if nothing calls it.
     """
@@ -48,6 +49,7 @@ class MapContent:
     edge_index: IntArray
     rates: FloatArray
     errors: FloatArray
+    latencies: FloatArray
     services: Array
     calls: Array
     traffic: NDArray[np.float64]
@@ -83,7 +85,7 @@ def map_document(
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
     gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
-    source, destination, rates, errors, deviation = _edges(content, node, counts)
+    source, destination, rates, errors, latencies, deviation = _edges(content, node, counts)
     snapshot, alerts = moment.snapshot, moment.alerts
     return msgspec.json.encode(
         {
@@ -109,6 +111,7 @@ def map_document(
                 "destination": destination.tolist(),
                 "requests_per_second": _round(rates, 2),
                 "error_rate": _round(errors, 4),
+                "p99_latency": _round(latencies, 4),
                 "deviation": _round(deviation, 2),
             },
             "spread": {
@@ -184,6 +187,7 @@ def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
     row = {name: i for i, name in enumerate(names)}
     lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
     unknown = np.full(len(lost), np.nan, np.float32)
+    measured = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
     rates = np.nan_to_num(snapshot.edge_features[:, RATE])
     sent, received = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
     return MapContent(
@@ -192,7 +196,8 @@ def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
         np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(gone), np.bool_)]),
         np.concatenate([snapshot.edge_index, np.array(lost, np.int64).reshape(-1, 2).T], axis=1),
         np.concatenate([snapshot.edge_features[:, RATE], unknown]),
-        np.concatenate([np.where(snapshot.edge_observed[:, ERROR], snapshot.edge_features[:, ERROR], np.nan), unknown]),
+        np.concatenate([measured[:, ERROR], unknown]),
+        np.concatenate([measured[:, P99], unknown]),
         np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),
         np.concatenate([moment.deviations.calls, unknown]),
         np.where(received > 0, received, sent),
@@ -260,23 +265,24 @@ def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, lis
 
 def _edges(
     content: MapContent, node: IntArray, services: IntArray
-) -> tuple[IntArray, IntArray, FloatArray, FloatArray, Array]:
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, Array]:
     """Return the calls between nodes that stand for this many ``services``, and of one service to itself: their ends
-    ``[E']``, the sum of requests/s, the share of the requests that fail, and the highest anomaly score."""
+    ``[E']``, the sum of requests/s, the share of the requests that fail, the mean p99, and the highest anomaly score.
+    """
     ends, count = node[content.edge_index], len(services)
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
     rate = content.rates[apart]
     known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
     rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
-    errors = _mean(content.errors[apart], rate, edge, len(pairs))
-    return pairs // count, pairs % count, rates, errors, highest(content.calls[apart], edge, len(pairs))
+    errors, latencies = (_mean(of[apart], rate, edge, len(pairs)) for of in (content.errors, content.latencies))
+    return pairs // count, pairs % count, rates, errors, latencies, highest(content.calls[apart], edge, len(pairs))
 
 
-def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
-    """Return the weighted mean of the known shares of each group; NaN without any weight."""
-    known = ~np.isnan(shares) & (weights > 0)
-    total, part = (np.bincount(group[known], one, groups) for one in (weights[known], (weights * shares)[known]))
+def _mean(values: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
+    """Return the weighted mean of the known values of each group; NaN without any weight."""
+    known = ~np.isnan(values) & (weights > 0)
+    total, part = (np.bincount(group[known], one, groups) for one in (weights[known], (weights * values)[known]))
     mean = np.full(groups, np.nan, np.float32)
     mean[total > 0] = part[total > 0] / total[total > 0]
     return mean

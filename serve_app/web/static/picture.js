@@ -56,6 +56,7 @@ export function pictureView(place, on) {
   const ends = (e) => [scene.map.edges.source[e], scene.map.edges.destination[e]];
   const nameOf = (i) => scene.map.nodes.name[i];
   const isFolded = (i) => nameOf(i).endsWith(EVERYTHING);
+  const isSlow = () => scene.incident?.kind === "slow";
   const isSelected = (e) => scene.source === nameOf(ends(e)[0]) && scene.service === nameOf(ends(e)[1]);
   const hop = (e) => scene.path.find(({ edge }) => edge === e);
 
@@ -77,12 +78,11 @@ export function pictureView(place, on) {
   function call(e, { line, head }) {
     const [source, destination] = ends(e),
       look = lookOf(e),
-      { requests_per_second: rate, error_rate: errors } = scene.map.edges,
       about = { origin: ", likely origin", new: ", new" }[look] ?? "";
     return el(
       "g",
       { class: `call ${look}${isFolded(source) || isFolded(destination) ? "" : " one"}`, "data-ends": `${source} ${destination}`, "data-call": e },
-      el("title", {}, readable(`${nameOf(source)} → ${nameOf(destination)}: ${callLabel(rate[e], errors?.[e]) || "not observed"}${about}`)),
+      el("title", {}, readable(`${nameOf(source)} → ${nameOf(destination)}: ${callLabel(scene.map.edges, e, isSlow()) || "not observed"}${about}`)),
       el("path", { class: "reach", d: line }),
       el("path", { class: "line", d: line }),
       el("path", { class: "head", d: head }),
@@ -143,7 +143,7 @@ export function pictureView(place, on) {
 
   /** The labels of calls, the most important first, where there is room. The mark of an origin is always drawn. */
   function* rates({ at, ways, taken: kept = [] }, columns, height) {
-    const { requests_per_second: rate, error_rate: errors } = scene.map.edges,
+    const { requests_per_second: rate } = scene.map.edges,
       taken = [...kept],
       first = scene.index.get(originOf(scene.incident).service) ?? scene.index.get(scene.service),
       atOrigin = at.has(first) ? [...ways.keys()].filter((e) => ends(e).includes(first)) : [],
@@ -151,7 +151,7 @@ export function pictureView(place, on) {
       wanted = scene.labels ? [...ways.keys()] : atOrigin.filter((e) => rate[e] >= enough || e === scene.originCall || isEvidence(scene, e)),
       weigh = (e) => 1e9 * prominence(e) + Math.min(1e8, rate[e] ?? 0);
     for (const e of wanted.sort((a, b) => weigh(b) - weigh(a))) {
-      const text = callLabel(rate[e], errors?.[e]);
+      const text = callLabel(scene.map.edges, e, isSlow());
       if (!text) continue;
       const lines = text.split(", "),
         isBold = lookOf(e) === "origin",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.snapshot import MeshSnapshot, namespace_of
+from model.snapshot import EdgeMetric, MeshSnapshot, namespace_of
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.web.documents import MapDocument
@@ -53,9 +53,16 @@ def draw_map(
 
 
 def calls_of(drawn: MapDocument) -> dict[tuple[str, str], tuple[float | None, ...]]:
-    """Return the requests/s, the anomaly score and the error rate of each call, by the names of its ends."""
+    """Return the requests/s, the anomaly score, the error rate and the p99 of each call, by the names of its ends."""
     names, edges = drawn.nodes.name, drawn.edges
-    columns = edges.source, edges.destination, edges.requests_per_second, edges.deviation, edges.error_rate
+    columns = (
+        edges.source,
+        edges.destination,
+        edges.requests_per_second,
+        edges.deviation,
+        edges.error_rate,
+        edges.p99_latency,
+    )
     return {(names[s], names[d]): tuple(values) for s, d, *values in zip(*columns, strict=True)}
 
 
@@ -101,6 +108,7 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
         (SMALL.node_ids[s], SMALL.node_ids[d]): (
             float(rate),
             None if np.isnan(deviation) else round(float(deviation), 2),
+            None,
             None,
         )
         for s, d, rate, deviation in zip(
@@ -150,27 +158,28 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
     traffic = np.where(received > 0, received, sent).sum()
     assert sum(drawn.nodes.requests_per_second) == pytest.approx(traffic, rel=1e-3)
     ends = spaces[mesh.edge_index]
-    for (source, destination), (rate, deviation, _) in calls_of(drawn).items():
+    for (source, destination), (rate, deviation, *_) in calls_of(drawn).items():
         between = (ends[0] == source.removesuffix("/*")) & (ends[1] == destination.removesuffix("/*"))
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
 
 
-def test_the_error_rate_of_folded_calls_is_that_of_their_requests() -> None:
+@pytest.mark.parametrize(("metric", "column"), [(EdgeMetric.ERROR_RATE, 2), (EdgeMetric.P99_LATENCY, 3)])
+def test_metrics_of_folded_calls_are_means_over_their_requests(metric: EdgeMetric, column: int) -> None:
     mesh = large()
     features, observed = mesh.edge_features.copy(), mesh.edge_observed.copy()
-    features[:, 1] = np.random.default_rng(1).random(mesh.num_edges)
-    observed[:, 1] = np.arange(mesh.num_edges) % 3 > 0  # of a third, errors are not observed
-    rates, errors = features[:, 0], features[:, 1]
+    features[:, metric] = np.random.default_rng(1).random(mesh.num_edges)
+    observed[:, metric] = np.arange(mesh.num_edges) % 3 > 0  # of a third, it is not observed
+    rates, values = features[:, 0], features[:, metric]
     drawn, _ = draw_map(replace(mesh, edge_features=features, edge_observed=observed), verdict())
     spaces = np.array([namespace_of(name) for name in mesh.node_ids])[mesh.edge_index]
-    for (source, destination), (_, _, share) in calls_of(drawn).items():
+    for (source, destination), of_call in calls_of(drawn).items():
         between = (spaces[0] == source.removesuffix("/*")) & (spaces[1] == destination.removesuffix("/*"))
-        known = between & observed[:, 1]
-        assert share == pytest.approx(np.average(errors[known], weights=rates[known]), abs=1e-4)
+        known = between & observed[:, metric]
+        assert of_call[column] == pytest.approx(np.average(values[known], weights=rates[known]), abs=1e-4)
     unknown, _ = draw_map(SMALL, verdict())
-    assert set(unknown.edges.error_rate) == {None}
+    assert {of_call[column] for of_call in calls_of(unknown).values()} == {None}
 
 
 def test_a_namespace_is_unfolded_on_request() -> None:
