@@ -32,6 +32,7 @@ from serve_app.stores.records import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
+LAYOUT = 8  # of all rows of a store; it rises when a row is added, removed or has another form
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
@@ -175,12 +176,13 @@ def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
     found = {}
     for key, value in rows:
         name = key.removeprefix(INDEX)
-        damaged = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
         try:
             one = _read_index_row(value)
         except msgspec.MsgspecError:
-            one = damaged
-        found[name] = one if one.id == name else damaged
+            one = None
+        if one is None or one.id != name:
+            one = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
+        found[name] = one
     return found
 
 
