@@ -260,7 +260,7 @@ class Gate:
                 f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
                 f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
-        except ServeError:
+        except BaseException:  # also if the request is cancelled
             self._buffered -= size
             raise
 

@@ -268,6 +268,40 @@ def test_a_body_of_one_piece_is_passed_on_itself(path: str, size: int, is_handed
     assert body is sent
 
 
+async def test_the_body_of_a_cancelled_request_takes_no_memory() -> None:
+    settings = Settings(limits={"max_body_bytes": 4096})
+    app = Gate(partial(ok, Behind(ok)), settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test"))
+    scope = {"type": "http", "method": "POST", "path": PUSH, "query_string": b"", "headers": [HOST]}
+    statuses: list[int] = []
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def push(*pieces: bytes) -> None:
+        left, has_all = list(pieces), asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if not left:
+                has_all.set()
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": left.pop(0), "more_body": pieces[-1] != b""}
+
+        pushing = asyncio.create_task(
+            app({**scope, "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, send)
+        )
+        has_ended = asyncio.create_task(has_all.wait())
+        await asyncio.wait([pushing, has_ended], return_when=asyncio.FIRST_COMPLETED)
+        for task in (pushing, has_ended):
+            task.cancel()
+        await asyncio.gather(pushing, has_ended, return_exceptions=True)
+
+    for _ in range(gates.MAX_BODIES):
+        await push(bytes(4096))
+    assert statuses == []
+    await push(b"x", b"")
+    assert statuses[0] == 200
+
+
 def test_slow_headers_are_cut_off_on_new_and_on_used_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
     with gate(ok) as (port, behind):
