@@ -606,6 +606,22 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
         assert eventually(lambda: outcomes(behind, "other") == others), outcomes(behind, "other")
 
 
+def test_metrics_of_opentelemetry_are_pushes_in_every_count() -> None:
+    statuses = iter([200, 429])
+
+    async def answers(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, next(statuses), b"{}", "application/problem+json")
+
+    with gate(answers) as (port, behind):
+        for _ in range(2):
+            peer = Peer(port)
+            peer.begin(2, "/v1/meshes/shop/otlp/v1/metrics")
+            peer.send(b"{}")
+            peer.answer()
+        assert eventually(lambda: outcomes(behind) == {"served": 1, "shed": 1}), outcomes(behind)
+        assert count_dropped(behind, "overload") == 1
+
+
 def test_a_push_that_misses_its_deadline_failed() -> None:
     with gate(hold_pushes, deadline_seconds=SHORT) as (port, behind):
         assert Peer(port).get("/v1/meshes")[0] == 200  # it is no longer starting
