@@ -187,7 +187,8 @@ def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
 
 
 def excess(archive: Mapping[str, ArchivedIncident], limit: Retention, now: datetime) -> list[str]:
-    """The incidents that an archive drops at a time: those that ended too long ago, then those beyond its bytes."""
+    """Incidents to prune: those past retention, then the least severe and oldest until the archive fits
+    ``max_bytes``."""
     dropped = [one.id for one in archive.values() if one.until is not None and one.until < now - limit.keep]
     kept = [one for one in archive.values() if one.until is None or one.until >= now - limit.keep]
     beyond = sum(one.size for one in kept) - limit.max_bytes

@@ -482,7 +482,7 @@ class StateStore:
 
 
 _OF_THE_STATE = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
-_REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # of a damaged file, under a mesh that begins
+_REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # rows that a damaged file may have left under a new mesh's name
 _LIVE = tuple(under(key) if key.endswith("/") else only(key) for key in rows.LIVE)
 
 
@@ -521,7 +521,7 @@ def _read_state(
 ) -> StoredState:
     """The state of these rows; raises ``CorruptState`` if one is damaged or missing."""
     if not full or not state:
-        raise CorruptState(f"stored state {mesh}: expected it in full, got none")
+        raise CorruptState(f"stored state {mesh}: no full state is stored")
     try:
         begin, of_full = map(int, full[0][1].split())
     except ValueError:

@@ -55,7 +55,7 @@ class TestStateStore:
         with closing(open_store(place, archive=LIMIT)) as opened:
             yield opened
 
-    def test_a_store_of_another_layout_is_refused_and_stays_as_it_is(
+    def test_a_store_of_another_layout_is_refused_and_does_not_change(
         self, store: StateStore, place: StoreSettings
     ) -> None:
         append(store, 1)
