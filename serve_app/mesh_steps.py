@@ -89,10 +89,7 @@ class MeshSteps:
 
     def lock(self, mesh: str) -> asyncio.Lock:
         """The lock of a mesh; it lives as long as someone holds or awaits it."""
-        lock = self._locks.get(mesh)
-        if lock is None:
-            lock = self._locks[mesh] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(mesh, asyncio.Lock())
 
     async def push(self, push: NextSnapshot, options: Options, runner: StageRunner) -> PushResult:
         """Compute the verdict of a snapshot and store it. A failed push changes nothing.

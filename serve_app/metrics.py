@@ -76,8 +76,8 @@ SNAPSHOTS_DROPPED = Metric(
 )
 REQUESTS = Metric(
     "tagae_requests_total",
-    "Requests by kind (push: of a snapshot; other) and outcome: served; failed (5xx); shed (429); client (another "
-    "4xx); abandoned (the client left).",
+    "Requests by kind (push: of a snapshot or of metrics; other) and outcome: served; failed (5xx); shed (429); client "
+    "(another 4xx); abandoned (the client left).",
     ("kind", "outcome"),
 )
 FAILED_LOGINS = Metric(

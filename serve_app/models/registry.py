@@ -125,7 +125,7 @@ class Registry:
             RegistryGone: as in :meth:`cards`.
         """
         try:
-            return decode_rollout(self._ask(lambda: self._files.cat_file(self._path(ROLLOUT))))
+            return decode_rollout(self._fetch(lambda: self._files.cat_file(self._path(ROLLOUT))))
         except UnknownModel:  # there is no such file
             return RolloutDocument()
 
@@ -139,7 +139,7 @@ class Registry:
 
     def _versions(self) -> Iterator[str]:
         try:
-            listed: list[str] = self._ask(lambda: self._files.ls(self._root, detail=False))
+            listed: list[str] = self._fetch(lambda: self._files.ls(self._root, detail=False))
         except UnknownModel:  # nothing was added yet
             return
         yield from filter(VERSION.fullmatch, (path.rstrip("/").rpartition("/")[2] for path in listed))
@@ -147,7 +147,7 @@ class Registry:
     def _read(self, version: str, name: str) -> bytes:
         if not VERSION.fullmatch(version):
             raise UnknownModel(f"model: expected a version, 16 hexadecimal digits, got {version[:80]!r}; correct it")
-        content: bytes = self._ask(lambda: self._files.cat_file(self._path(version, name)), version)
+        content: bytes = self._fetch(lambda: self._files.cat_file(self._path(version, name)), version)
         return content
 
     def _write(self, content: bytes, *place: str) -> None:
@@ -159,14 +159,21 @@ class Registry:
     def _path(self, *place: str) -> str:
         return "/".join((self._root.rstrip("/"), *place))
 
-    def _ask(self, action: Callable[[], T], version: str = "") -> T:
+    def _fetch(self, action: Callable[[], T], version: str = "") -> T:
+        """As :meth:`_ask`, for something that may not be there; ``UnknownModel`` then."""
         try:
-            return action()
-        except FileNotFoundError as error:
+            return self._ask(action)
+        except RegistryGone as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             raise UnknownModel(
                 f"model {version}: expected a version of the registry {self.place}, got none of this name; `tagae "
                 "models list` shows them"
-            ) from error
+            ) from error.__cause__
+
+    def _ask(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
         except Exception as error:  # each implementation of fsspec has errors of its own
             raise RegistryGone(
                 f"registry {self.place}: expected an answer, got {type(error).__name__}: {error}; correct "

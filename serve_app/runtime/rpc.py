@@ -171,22 +171,28 @@ class Caller:
 async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) -> Any:
     response = method.remote(*args, **kwargs)
     try:
-        async with asyncio.timeout(deadline.remaining_seconds):
+        async with asyncio.timeout(deadline.remaining_seconds) as limit:
             if isinstance(response, asyncio.Future):  # of this process, which may have no Ray
                 return await response
             with _translate(method.deployment_name):
                 return await response
     except TimeoutError:
+        if not limit.expired():  # of the method itself
+            raise
         response.cancel()
-        raise DeadlineExceeded(
-            f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
-            "unknown; retrying is safe; raise serve.deadline_seconds if this persists",
-            retry_after_seconds=RETRY_AFTER_SECONDS,
-            stored="unknown",
-        ) from None
+        raise _no_answer(method.deployment_name) from None
     except asyncio.CancelledError:
         response.cancel()
         raise
+
+
+def _no_answer(deployment: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"{deployment}: no answer before the deadline; whether the request took effect is unknown; retrying is safe; "
+        "raise serve.deadline_seconds if this persists",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+        stored="unknown",
+    )
 
 
 @contextmanager
@@ -195,7 +201,7 @@ def _translate(deployment: str) -> Iterator[None]:
 
     Raises:
         ReplicaLost: its replica ended.
-        TimeoutError: it was cancelled.
+        DeadlineExceeded: it was cancelled.
         Overloaded: the deployment's queue is full.
         Exception: what the remote method raised.
     """
@@ -214,7 +220,7 @@ def _translate(deployment: str) -> Iterator[None]:
             raise
         raise ReplicaLost from error
     except RequestCancelledError:
-        raise TimeoutError from None
+        raise _no_answer(deployment) from None
     except BackPressureError as error:
         raise Overloaded(
             f"{deployment}: its queue is full; try again later", retry_after_seconds=RETRY_AFTER_SECONDS

@@ -34,7 +34,7 @@ BEFORE = 40  # snapshots kept before an incident
 MAX_MOMENTS = 80  # snapshots kept in all
 MAX_SUSPECTS, MAX_TOUCHED, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # kept of the part around an incident
 MAX_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
-PAUSE = timedelta(hours=1)  # without a snapshot, after which an end is unknown
+PAUSE = timedelta(hours=1)  # gap after which the end of an incident is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank

@@ -146,7 +146,7 @@ def _read(row: Row) -> AuditRecordDocument | None:
     """The record of a row; None if it is damaged."""
     try:
         document = json.loads(unsealed(SERVICE, row).rpartition(b"\n")[0])
-        fields = {name: document[name] for name in AuditRecordDocument.model_fields}  # without those of a later version
+        fields = {name: document[name] for name in AuditRecordDocument.model_fields}  # a later version may have more
         return AuditRecordDocument.model_validate(fields)
     except (CorruptState, KeyError, ValueError) as error:
         log.error("audit log: record %s is damaged and left out: %s", row[0].removeprefix(PREFIX), error)

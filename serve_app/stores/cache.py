@@ -9,21 +9,23 @@ displace each other: those in memory stay there, and only the others are read fr
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import islice
 from threading import RLock
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from model.state.mesh_state import MeshState
 from serve_app.metrics import MESHES_EVICTED, MESHES_FOUND, Instruments
 from serve_app.pipeline import Mesh
 
 NAME_BYTES = 80  # of one service's name: string header, characters, and slot in a tuple
 ARRAY_BYTES = 128  # of an array beside its values
 SNAPSHOT_BYTES = 512  # of a snapshot beside its arrays: object, time, digest
-SCORE_BYTES = 64  # of a past mesh score with its time: two numbers and their slots
+OBJECT_BYTES, SLOT_BYTES = 48, 8  # of a number, container or other object; of its place in a container
+SAMPLE = 8  # of the values of a container that are measured
 PATIENCE_INTERVALS = 3.0  # for which a mesh without a new snapshot is expected to send one
 MARGIN = 1.1  # by which a mesh must be worth more to displace another; smaller differences come and go
 
@@ -150,21 +152,43 @@ class MeshCache:
 
 
 def size_bytes(mesh: Mesh) -> int:
-    """Memory of a mesh: arrays, names, and the objects that hold them. What its snapshots share counts once."""
-    state = mesh.state
-    of_state = [value for value in (getattr(state, name) for name in _STATE_FIELDS) if isinstance(value, np.ndarray)]
-    of_window = sum(s.node_features.nbytes + s.edge_features.nbytes for s in state.window)
-    shared = {id(s.edge_index): s.edge_index.nbytes for s in state.window} | {id(x): x.nbytes for x in of_state}
-    names = {id(s.node_ids): len(s.node_ids) for s in state.window} | {id(state.node_ids): len(state.node_ids)}
-    scores = len(state.memory.scores) + len(state.memory.incident_scores)
-    return (
-        sum(shared.values())
-        + of_window * 5 // 4  # whether a value was observed takes one byte beside its four
-        + ARRAY_BYTES * (len(shared) + 4 * len(state.window))
-        + NAME_BYTES * sum(names.values())
-        + SNAPSHOT_BYTES * len(state.window)
-        + SCORE_BYTES * scores
+    """Memory of a mesh: arrays, names, and the objects that hold them. What its parts share counts once."""
+    seen = {id(mesh.state.window)}
+    of_window = sum(
+        # Whether a value was observed takes one byte beside its four.
+        (one.node_features.nbytes + one.edge_features.nbytes) * 5 // 4
+        + 4 * ARRAY_BYTES
+        + SNAPSHOT_BYTES
+        + _bytes(one.node_ids, seen)
+        + _bytes(one.edge_index, seen)
+        for one in mesh.state.window
     )
+    return of_window + _bytes(mesh, seen)
 
 
-_STATE_FIELDS = tuple(f.name for f in fields(MeshState))
+def _bytes(value: object, seen: set[int]) -> int:
+    """Memory of a value without what was ``seen`` in others. Of many values, the first ones stand for all."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        return ARRAY_BYTES + value.nbytes
+    if isinstance(value, str):
+        return NAME_BYTES
+    if isinstance(value, tuple | frozenset | dict):
+        columns = (value.keys(), value.values()) if isinstance(value, dict) else (value,)
+        of_some = sum(SLOT_BYTES + _bytes(one, seen) for column in columns for one in islice(column, SAMPLE))
+        return OBJECT_BYTES + of_some * max(len(value), SAMPLE) // SAMPLE
+    return OBJECT_BYTES + sum(_bytes(one, seen) for one in _parts(value))
+
+
+def _parts(value: object) -> Iterable[object]:
+    """The fields of a dataclass, with what was computed once; nothing of any other object."""
+    kind: Any = type(value)
+    names = _field_names(kind)
+    return vars(value).values() if names and hasattr(value, "__dict__") else [getattr(value, name) for name in names]
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()

@@ -40,7 +40,7 @@ def change_document(store: StateStore, name: str, change: Callable[[bytes], tupl
 
 
 class EndedIds:
-    """Ids that can no longer be used: of sign-ins that were signed out, and of attempts to sign in that succeeded.
+    """Revoked ids: ended sessions and consumed login attempts.
 
     All replicas read them. An id stays until what it names would have expired. Only users who signed in at the provider
     can add to them, so they stay few.

@@ -193,7 +193,7 @@ class MeshRepository:
 
     def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
         """Whether a mesh has so many steps that its state should be stored in full; otherwise as :meth:`append`."""
-        return entry.steps >= max(1, _max_steps(entry.mesh.state, keep) // 2)
+        return entry.steps >= max(1, _max_steps(keep) // 2)
 
     def compact(self, mesh: str, entry: CachedMesh) -> FullState | None:
         """Store the state of an entry in full in place of its steps, if it is stored as steps.
@@ -256,7 +256,7 @@ class MeshRepository:
         """
         state, full = after.state, before.full
         is_costly = before.was_loaded and before.steps >= FEW_STEPS  # the next read should have fewer
-        is_step = full is not None and before.steps < _max_steps(state, keep) and not is_costly
+        is_step = full is not None and not is_costly and not _is_full_due(state, before.steps, keep)
         stored = pack_step(state.memory, before.steps + 1) if is_step else pack_state(state)
         new = NewSnapshot(
             state.sequence,
@@ -378,9 +378,17 @@ class MeshRepository:
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
 
 
-def _max_steps(state: MeshState, keep: int) -> int:
-    """How many snapshots can be replayed: the store keeps them, and those that the first block of the history needs."""
-    return min(MAX_STEPS, keep - block_length(state.interval_seconds))
+def _max_steps(keep: int) -> int:
+    """How many snapshots are replayed at most: the store keeps them, and as many before them."""
+    return min(MAX_STEPS, keep // 2)
+
+
+def _is_full_due(state: MeshState, steps: int, keep: int) -> bool:
+    """Whether a state is stored in full after so many steps, or since a replay could not repeat the block of the
+    history that ends with it: the store keeps too few snapshots before the steps."""
+    length = block_length(state.interval_seconds)
+    is_block_out_of_reach = length > keep - _max_steps(keep) and state.sequence % length == 0
+    return steps >= _max_steps(keep) or is_block_out_of_reach
 
 
 def unknown_mesh(mesh: str) -> UnknownMesh:

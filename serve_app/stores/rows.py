@@ -32,6 +32,7 @@ from serve_app.stores.records import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
+LAYOUT = 8  # of all rows of a store; it rises when a row is added, removed or has another form
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
@@ -175,17 +176,19 @@ def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
     found = {}
     for key, value in rows:
         name = key.removeprefix(INDEX)
-        damaged = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
         try:
             one = _read_index_row(value)
         except msgspec.MsgspecError:
-            one = damaged
-        found[name] = one if one.id == name else damaged
+            one = None
+        if one is None or one.id != name:
+            one = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
+        found[name] = one
     return found
 
 
 def excess(archive: Mapping[str, ArchivedIncident], limit: Retention, now: datetime) -> list[str]:
-    """The incidents that an archive drops at a time: those that ended too long ago, then those beyond its bytes."""
+    """Incidents to prune: those past retention, then the least severe and oldest until the archive fits
+    ``max_bytes``."""
     dropped = [one.id for one in archive.values() if one.until is not None and one.until < now - limit.keep]
     kept = [one for one in archive.values() if one.until is None or one.until >= now - limit.keep]
     beyond = sum(one.size for one in kept) - limit.max_bytes

@@ -47,8 +47,8 @@ def unseal(sealed: bytes, *key: object) -> bytes:
     packed, head = memoryview(sealed)[_SUM_BYTES:], len(MARK) + _SIZE_BYTES
     if len(sealed) < _SUM_BYTES or sealed[:_SUM_BYTES] != _sum([packed], key):
         raise CorruptState(
-            f"stored {' '.join(map(str, key))}: expected the bytes that were written, got {len(packed)} bytes with "
-            "another checksum"
+            f"checksum mismatch in {' '.join(map(str, key))} ({len(packed)} bytes): the stored row is damaged; check "
+            "the disk"
         )
     if packed[: len(MARK)] != MARK:
         return bytes(packed)

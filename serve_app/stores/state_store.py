@@ -38,6 +38,7 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
+_LAYOUT = "layout"  # row of SERVICE
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
 
 
@@ -53,8 +54,8 @@ class StateStore:
 
     Every method raises what :class:`~serve_app.stores.row_store.RowStore` does, and:
         BadMeshName: a name outside the alphabet.
-        CorruptState: something cannot be read. If ``details["mesh"]`` is set, that mesh was set aside, and the next
-            call finds it new.
+        CorruptState: another version wrote the store, or something cannot be read. If ``details["mesh"]`` is set, that
+            mesh was set aside, and the next call finds it new.
 
     Every write also raises:
         StoreConflict: the stored revision is not the one that it was computed from, 0 if there was none.
@@ -62,19 +63,27 @@ class StateStore:
     """
 
     def __init__(self, database: RowStore, *, max_meshes: int | None = None, archive: Retention | None = None) -> None:
-        self.database = database
+        self._database, self._is_of_this_version = database, False
         self._max_meshes, self._archive = max_meshes, archive
         self._lock = Lock()
         self._last_revision = 0
         self._ends: dict[str, datetime] = {}  # of each mesh: when an incident of its archive becomes too old
 
     @property
+    def database(self) -> RowStore:
+        """The rows, of which the first use checks the layout."""
+        if not self._is_of_this_version:
+            self._check_layout()
+            self._is_of_this_version = True
+        return self._database
+
+    @property
     def name(self) -> str:
-        return self.database.name
+        return self._database.name
 
     def close(self) -> None:
         """Release files and connections; the store cannot be used afterwards."""
-        self.database.close()
+        self._database.close()
 
     def tidy(self) -> None:
         """Do the work that writes leave for later. Call it between writes."""
@@ -373,6 +382,18 @@ class StateStore:
         check_mesh_name(mesh)
         return self.database.read(mesh, *ranges)
 
+    def _check_layout(self) -> None:
+        (found,) = self._database.read(SERVICE, only(_LAYOUT))
+        layout = found[0][1] if found else b""
+        if not layout.isdigit():  # of a new store, or damaged
+            self._database.write(SERVICE, Change(puts=[(_LAYOUT, b"%d" % rows.LAYOUT)]))
+        elif int(layout) != rows.LAYOUT:
+            raise CorruptState(
+                f"state store {self.name}: expected layout {rows.LAYOUT}, got {int(layout)}; another version of tagae "
+                "wrote it, and nothing was changed; use that version, or set store.path or store.key_prefix to an "
+                "empty store"
+            )
+
     def _position(self, mesh: str) -> tuple[int, int]:
         (head,) = self._read(mesh, only(HEAD))
         return _read_head(head)
@@ -461,7 +482,7 @@ class StateStore:
 
 
 _OF_THE_STATE = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
-_REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # of a damaged file, under a mesh that begins
+_REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # rows that a damaged file may have left under a new mesh's name
 _LIVE = tuple(under(key) if key.endswith("/") else only(key) for key in rows.LIVE)
 
 
@@ -500,7 +521,7 @@ def _read_state(
 ) -> StoredState:
     """The state of these rows; raises ``CorruptState`` if one is damaged or missing."""
     if not full or not state:
-        raise CorruptState(f"stored state {mesh}: expected it in full, got none")
+        raise CorruptState(f"stored state {mesh}: no full state is stored")
     try:
         begin, of_full = map(int, full[0][1].split())
     except ValueError:

@@ -416,15 +416,6 @@ def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
         assert hand.keys("tagae:{prod}:*") == []
 
 
-def test_the_data_of_an_earlier_version_is_refused(program: RedisProgram) -> None:
-    with closing(open_store(program.settings())) as store, closing(program.client()) as hand:
-        hand.set("tagae:{STORE}:id", "earlier")
-        for _ in range(2):
-            with pytest.raises(CorruptState, match=r"of an earlier one.*choose another store\.key_prefix"):
-                append(store, 1)
-        assert hand.keys() == [b"tagae:{STORE}:id"]
-
-
 def test_a_name_that_was_entered_and_never_used_takes_no_room(program: RedisProgram) -> None:
     """A process that dies before the first write leaves a name behind."""
     with closing(open_store(program.settings(), max_meshes=1)) as store, closing(program.client()) as hand:

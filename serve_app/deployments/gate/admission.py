@@ -22,14 +22,14 @@ LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot
 class RequestKind(StrEnum):
     """Kinds of requests, by priority."""
 
-    PUSH = "push"  # a live snapshot
+    PUSH = "push"  # live data of a mesh: a snapshot, or metrics of OpenTelemetry
     READ = "read"  # or what a person does: feedback, a mute
-    BASELINE = "baseline"
+    BATCH = "batch"  # snapshots that no mesh waits for: a baseline, a recording to score
 
 
 # Of the limit, that a kind of requests may use, and what no other kind can use up.
-SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BASELINE: 0.5}
-RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BASELINE: 1}
+SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BATCH: 0.5}
+RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BATCH: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Admission:
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
 
-    def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
+    def has_room(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted now.
 
         A mesh gets at most its fair share of the limit, so that one client cannot starve the meshes of others. Meshes
@@ -73,14 +73,14 @@ class Admission:
 
         Args:
             mesh: name; empty if it is about no mesh.
-            now: s of a monotonic clock.
         """
         is_free = self._kinds.total() < self.limit * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
-        is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
+        is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh)
         return is_free and is_fair
 
     def refuse(self, kind: RequestKind, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
+        self._note(kind, mesh, now)
         self._decay(now)
         self._refused += 1
         self._turned_away.pop(mesh, None)
@@ -88,8 +88,9 @@ class Admission:
         _forget(self._turned_away, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None if there is no room; see :meth:`has_room`."""
-        if not self.has_room(kind, mesh, now):
+        """A ticket, or None if there is no room; see :meth:`has_room`. ``now``: s of a monotonic clock."""
+        self._note(kind, mesh, now)
+        if not self.has_room(kind, mesh):
             return None
         self._turned_away.pop(mesh, None)
         self._kinds[kind] += 1
@@ -128,12 +129,16 @@ class Admission:
         longest = max(1.0, min(LONGEST_WAIT_SECONDS, 1.5 * turn))
         return random.uniform(max(1.0, longest / 3), longest)
 
-    def _fair_share(self, mesh: str, now: float) -> float:
+    def _note(self, kind: RequestKind, mesh: str, now: float) -> None:
+        """Count a mesh among those that share the limit."""
+        if kind is not RequestKind.READ:
+            self._asked.pop(mesh, None)
+            self._asked[mesh] = now
+            _forget(self._asked, now)
+
+    def _fair_share(self, mesh: str) -> float:
         """Requests of one mesh that may be under way; two, so that the next snapshot is waiting when one is done."""
-        self._asked.pop(mesh, None)
-        self._asked[mesh] = now
-        _forget(self._asked, now)
-        return max(2.0, self.limit / len(self._asked))
+        return max(2.0, self.limit / (len(self._asked) + (mesh not in self._asked)))
 
     def _decay(self, now: float) -> None:
         if self._decayed == -math.inf:

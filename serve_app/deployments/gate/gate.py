@@ -66,10 +66,9 @@ PROBES = frozenset({"/healthz", "/readyz"})
 UNLIMITED = re.compile(r"/(static/.*|docs|login(/.*)?|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 # Posts to a mesh by their path. All others are actions of a person on the page.
-POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BASELINE, "otlp/v1/metrics": RequestKind.PUSH}
+POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BATCH, "otlp/v1/metrics": RequestKind.PUSH}
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 SCORE = "/v1/score"  # takes many snapshots, and no mesh waits for the answer
-SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
 log = logging.getLogger(__name__)
 
 
@@ -86,7 +85,6 @@ class Request:
     kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
-    is_push: bool = False
     is_probe: bool = False
 
     @property
@@ -158,7 +156,9 @@ class Gate:
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
         if self._is_starting() and outcome is Outcome.FAILED:
             return
-        self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
+        self._instruments.count(
+            REQUESTS, kind="push" if request.kind is RequestKind.PUSH else "other", outcome=outcome.value
+        )
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -201,12 +201,11 @@ class Gate:
                 live = min(live, STARTING_PAGE_SECONDS)
             return Request(None, "", live, is_probe=path in PROBES)
         if path == SCORE:
-            return Request(RequestKind.BASELINE, "", live)
+            return Request(RequestKind.BATCH, "", live)
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)
-        is_push = found[2] == SNAPSHOTS
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live)
 
     def _refusal(self) -> Overloaded:
         wait = self._admission.retry_after_seconds()
@@ -260,7 +259,7 @@ class Gate:
                 f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
                 f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
-        except ServeError:
+        except BaseException:  # also if the request is cancelled
             self._buffered -= size
             raise
 

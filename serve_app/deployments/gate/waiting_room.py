@@ -22,7 +22,7 @@ class WaitingRoom:
 
     def is_open(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted, or could wait. False: it counts as refused."""
-        if self._admission.has_room(kind, mesh, self._clock()) or (kind is RequestKind.PUSH and self._has_place()):
+        if self._admission.has_room(kind, mesh) or (kind is RequestKind.PUSH and self._has_place()):
             return True
         self._admission.refuse(kind, mesh, self._clock())
         return False

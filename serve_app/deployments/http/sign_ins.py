@@ -34,6 +34,7 @@ class SignIns:
         self._used_at = 0.0
         self._following: asyncio.Task[None] | None = None
         self._shared: SingleFlight[None] = SingleFlight()
+        self._lock = asyncio.Lock()  # a read that began before an end must not replace the ids after it
         seconds = SHARE_OF_DEADLINE * backend.settings.serve.deadline_seconds
         from serve_app.access.oidc.sign_on import SignOn  # needs the extra
 
@@ -55,12 +56,14 @@ class SignIns:
         return self._following is not None and not self._following.done()
 
     async def _end(self, id: str, until: float) -> bool:
-        is_new = await self._backend.ask(self._backend.records.sign_ins.add, id, until)
-        self._access.ended |= {id}
+        async with self._lock:
+            is_new = await self._backend.ask(self._backend.records.sign_ins.add, id, until)
+            self._access.ended |= {id}
         return is_new
 
     async def _read(self) -> None:
-        self._access.ended = await self._backend.ask(self._backend.records.sign_ins.all)
+        async with self._lock:
+            self._access.ended = await self._backend.ask(self._backend.records.sign_ins.all)
 
     async def _keep_reading(self) -> None:
         while time.monotonic() - self._used_at < IDLE_SECONDS:

@@ -47,7 +47,8 @@ class InSession:
         self.weights, self.replica, self.instruments = weights, replica, instruments
         self._checkpoint = checkpoint = weights.default
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
-        self.spare_pool = ThreadPoolExecutor(1, "shadow")  # takes no turn of a snapshot that someone waits for
+        # Separate, so that shadow scoring never delays a live snapshot.
+        self.spare_pool = ThreadPoolExecutor(1, "shadow")
         self._probe = probe(checkpoint)
         self.pool.submit(warm_up, checkpoint).result()  # before the replica is ready
 

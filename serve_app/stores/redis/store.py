@@ -23,7 +23,7 @@ from itertools import chain
 from threading import Lock
 from typing import Any
 
-from serve_app.errors import CorruptState, StoreGone
+from serve_app.errors import StoreGone
 from serve_app.settings import StoreSettings
 from serve_app.stores.redis.server import Client, RedisServer, Script
 from serve_app.stores.row_store import HEAD, SERVICE, Change, NoRoom, Range, Row, only, under
@@ -155,18 +155,13 @@ class RedisRows:
 
     def _check_known(self) -> None:
         """Remember the id of the store before the first call, and enter one in an empty store. Threads wait for the
-        first of them.
-
-        Raises:
-            CorruptState: the server has data of an earlier version.
-        """
+        first of them."""
         if self._id is not None:
             return
         with self._first_call:
             if self._id is None:
                 found = self._read_id()
                 if found is None:
-                    self._refuse_earlier_layout()
                     self._apply(SERVICE, Change({_ID: None}, puts=[(_ID, uuid.uuid4().hex.encode())]))
                     found = self._read_id()
                 self._id = found
@@ -197,14 +192,6 @@ class RedisRows:
     def _read_id(self) -> bytes | None:
         _, found = self._select(SERVICE, only(_ID))
         return found[1] if found else None
-
-    def _refuse_earlier_layout(self) -> None:
-        """Earlier versions had an id of the store in a key of its own, and other keys for each mesh."""
-        if self._server.call(lambda client: client.exists(f"{self._prefix}:{{{SERVICE}}}:id")):
-            raise CorruptState(
-                f"state store {self.name}: expected keys of this version of tagae below {self._prefix}:, got keys of "
-                "an earlier one; nothing was changed; delete them, or choose another store.key_prefix"
-            )
 
     def _keys(self, space: str) -> list[str]:
         return [f"{self._prefix}:{{{space}}}:{name}" for name in ("rows", "keys")]

@@ -6,7 +6,7 @@ stays consistent. A store on one node cannot survive the loss of the node anyway
 snapshot: 0.65 instead of 0.36 ms for 250 KB on a disk that flushes quickly. Pages of 16 KiB instead of 4 KiB halve the
 time for large blobs (5.8 MB: 14 instead of 31 ms).
 
-Damage: if SQLite cannot read the file, or its layout is unknown, the file is renamed ``state.sqlite.corrupt-TIME``, and
+Damage: if SQLite cannot read the file, or its table is missing, the file is renamed ``state.sqlite.corrupt-TIME``, and
 every mesh that can be read completely is copied into a new file.
 
 A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since
@@ -34,17 +34,15 @@ from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
 from serve_app.stores.row_store import HEAD
-from serve_app.stores.sqlite.space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace
+from serve_app.stores.sqlite.space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace, pages
 
 FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
 SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share
-LAYOUT = 7  # PRAGMA user_version; up to 6, verdicts were stored in another form
 # A row of some MB stays out of the index, whose pages therefore have many keys.
 _TABLES = (
     "CREATE TABLE rows (space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL)",
     "CREATE UNIQUE INDEX rows_by_key ON rows (space, key)",
     f"CREATE INDEX meshes ON rows (space, value) WHERE key = '{HEAD}'",
-    f"PRAGMA user_version = {LAYOUT}",
 )
 _MARKER_TEXT = (
     "The last run of TAGAE that had a state store in this directory. If the store's files disappear during a run,\n"
@@ -66,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedFile(CorruptState):
-    """The file itself is damaged: SQLite says so, or its layout is unknown."""
+    """The file itself is damaged: SQLite says so, or its table is missing."""
 
 
 class SqliteFile:
@@ -257,7 +255,7 @@ class SqliteFile:
                 db.execute("PRAGMA secure_delete = FAST")
                 db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {2 * LOG_PAGES}")
-                _prepare(db, self.path)
+                _prepare(db)
             except BaseException:
                 db.close()
                 raise
@@ -328,7 +326,7 @@ class SqliteFile:
                 closing(sqlite3.connect(self.path, isolation_level=None)) as old,
             ):
                 _shape(new)
-                _prepare(new, self._fresh)
+                _prepare(new)
                 saved, lost = _rescue(old, new)
             aside = self.path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
             for suffix in reversed(SUFFIXES):  # the log belongs to its file
@@ -418,38 +416,24 @@ def _shape(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the table in a new file.
-
-    Raises:
-        DamagedFile: this version does not know the layout of the file.
-    """
+def _prepare(db: sqlite3.Connection) -> None:
+    """Create the table in a new file; raise an error if another file has none."""
     db.execute("BEGIN IMMEDIATE")
     with db:
-        (layout,) = db.execute("PRAGMA user_version").fetchone()
-        if layout == LAYOUT:
-            for index in ("rows_by_key WHERE space = ''", f"meshes WHERE key = '{HEAD}'"):  # an error if one is missing
-                db.execute(f"SELECT space, key, value FROM rows INDEXED BY {index} LIMIT 1").fetchone()
-        elif layout == 0:
+        if not pages(db, "schema_version"):
             for statement in _TABLES:
                 db.execute(statement)
-        else:
-            raise DamagedFile(
-                f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
-                "tagae: use that version or another directory"
-            )
+        for index in ("rows_by_key WHERE space = ''", f"meshes WHERE key = '{HEAD}'"):
+            db.execute(f"SELECT space, key, value FROM rows INDEXED BY {index} LIMIT 1").fetchone()
 
 
 def count_meshes(path: Path) -> int:
     """Count the meshes of a file, which is only read.
 
     Raises:
-        sqlite3.Error: the file is damaged, or has another layout.
+        sqlite3.Error: the file is damaged.
     """
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
-        layout = db.execute("PRAGMA user_version").fetchone()[0]
-        if layout != LAYOUT:
-            raise sqlite3.DatabaseError(f"expected layout {LAYOUT}, got {layout}")
         return int(db.execute("SELECT COUNT(*) FROM rows WHERE key = ?", (HEAD,)).fetchone()[0])
 
 
@@ -462,9 +446,8 @@ def _rescue(old: sqlite3.Connection, new: sqlite3.Connection) -> tuple[list[str]
     saved: list[str] = []
     lost: list[str] = []
     with suppress(sqlite3.DatabaseError):  # no more names can be read
-        if old.execute("PRAGMA user_version").fetchone() == (LAYOUT,):
-            for (space,) in old.execute("SELECT DISTINCT space FROM rows ORDER BY space").fetchall():
-                (saved if _copy(old, new, space) else lost).append(str(space))
+        for (space,) in old.execute("SELECT DISTINCT space FROM rows ORDER BY space").fetchall():
+            (saved if _copy(old, new, space) else lost).append(str(space))
     return saved, lost
 
 

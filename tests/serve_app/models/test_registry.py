@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -117,6 +118,15 @@ def test_a_file_is_no_registry(tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(RegistryGone, match="expected an answer"):
         Registry(str(file)).add(CONTENT, shipped_card())
+
+
+def test_a_place_that_disappears_while_a_model_is_added_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(str(tmp_path / "models"))
+    monkeypatch.setattr("serve_app.models.registry.encode_card", lambda card: shutil.rmtree(tmp_path / "models"))
+    with pytest.raises(RegistryGone, match="FileNotFoundError"):
+        registry.add(CONTENT, shipped_card())
 
 
 def test_a_url_that_cannot_be_opened_is_named() -> None:

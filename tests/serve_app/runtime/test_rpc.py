@@ -1,5 +1,6 @@
 """Calls to other deployments: their replica ends meanwhile, they name a door, and their deadline travels with them."""
 
+import asyncio
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from grpc import StatusCode
 from grpc.aio import AioRpcError, Metadata
 
+from serve_app.errors import DeadlineExceeded
 from serve_app.runtime.rpc import Caller, Deadline, RemoteDoors
 from tests.timing import PATIENCE_SECONDS
 
@@ -17,7 +19,7 @@ class Method:
 
     deployment_name = "Scorer"
 
-    def __init__(self, *outcomes: str | StatusCode) -> None:
+    def __init__(self, *outcomes: str | StatusCode | Exception) -> None:
         self.outcomes = list(outcomes)
 
     def __call__(self) -> Coroutine[Any, Any, str]:
@@ -30,7 +32,23 @@ class Method:
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, StatusCode):
             raise AioRpcError(outcome, Metadata(), Metadata())
+        if isinstance(outcome, Exception):
+            raise outcome
         return outcome
+
+
+async def test_a_time_out_of_the_method_itself_is_no_missed_deadline() -> None:
+    with pytest.raises(TimeoutError, match="the registry"):
+        await Caller(Deadline.after(PATIENCE_SECONDS)).ask(Method(TimeoutError("the registry")))
+
+
+async def test_a_call_without_an_answer_misses_its_deadline() -> None:
+    class Silent(Method):
+        def remote(self) -> Any:
+            return asyncio.get_running_loop().create_future()
+
+    with pytest.raises(DeadlineExceeded, match="Scorer: no answer before the deadline"):
+        await Caller(Deadline.after(0.0)).ask(Silent())
 
 
 async def test_a_call_is_repeated_if_its_replica_ended_in_order_during_it() -> None:

@@ -1,14 +1,27 @@
 """Which meshes a session keeps in memory."""
 
-from dataclasses import dataclass, field
+import pickle
+import tracemalloc
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from model.drift.sketch import DriftSketch
+from model.incidents.memory import IncidentMemory
+from model.state.few_requests import Counts
 from model.state.mesh_state import MeshState
+from model.state.topology import Topology
+from model.state.traffic import EntryTraffic
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import Mesh
+from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
+from serve_app.stores.opening import open_store
 from tests.builders import Clock
+from tests.serve_app.stores.test_steps import Session, busy_mesh
 
 
 @dataclass(slots=True)
@@ -38,6 +51,33 @@ def fleet(room: float) -> Fleet:
 
 def names(count: int) -> list[str]:
     return [f"m{number}" for number in range(count)]
+
+
+def test_the_size_of_a_mesh_is_the_memory_that_it_takes(tmp_path: Path) -> None:
+    with closing(open_store(StoreSettings(path=tmp_path))) as store:
+        session = Session(store, Settings())
+        for snapshot in busy_mesh(40):
+            session.push(snapshot)
+        packed = pickle.dumps(session.meshes.get(session.mesh).mesh)
+    tracemalloc.start()
+    try:
+        copy = pickle.loads(packed)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.9 <= size_bytes(copy) / taken <= 1.2
+
+
+def test_the_size_of_a_mesh_counts_every_part_of_it() -> None:
+    parts: dict[str, Any] = {
+        "node_counts": Counts.none(1000),
+        "drift": DriftSketch(recent=np.zeros(10**5, np.float16)),
+        "traffic": EntryTraffic(level=np.zeros(10**5, np.float32)),
+        "topology": Topology(9, np.zeros((2, 10**5), np.int64), np.zeros(10**5, bool), np.zeros(10**5, bool)),
+        "memory": IncidentMemory(scores=tuple(map(float, range(10**4)))),
+    }
+    for name, part in parts.items():
+        assert size_bytes(Mesh(replace(MeshState(), **{name: part}))) > size_bytes(Mesh()) + 60_000, name
 
 
 def test_meshes_that_push_in_turn_do_not_displace_each_other() -> None:

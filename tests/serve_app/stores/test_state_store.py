@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.contracts.stores import kill_writer
-from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
+from serve_app.errors import BadMeshName, CorruptState, StoreConflict, TooManyMeshes
 from serve_app.settings import StoreSettings
 from serve_app.stores.copying import copy_meshes
 from serve_app.stores.opening import open_store
@@ -23,7 +23,8 @@ from serve_app.stores.records import (
     StoredMesh,
     StoredState,
 )
-from serve_app.stores.rows import incident_rows, read_index
+from serve_app.stores.row_store import SERVICE, Change
+from serve_app.stores.rows import LAYOUT, incident_rows, read_index
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import (
@@ -53,6 +54,24 @@ class TestStateStore:
         """The store at ``place``, whose archives have limits."""
         with closing(open_store(place, archive=LIMIT)) as opened:
             yield opened
+
+    def test_a_store_of_another_layout_is_refused_and_does_not_change(
+        self, store: StateStore, place: StoreSettings
+    ) -> None:
+        append(store, 1)
+        store.database.write(SERVICE, Change(puts=[("layout", b"99")]))
+        with closing(open_store(place)) as other:
+            for use in (lambda: append(other, 2), other.meshes, lambda: other.read_document("rollout")):
+                with pytest.raises(CorruptState, match=f"expected layout {LAYOUT}, got 99; another version"):
+                    use()
+        assert [one.sequence for one in store.meshes()] == [1]
+
+    def test_a_damaged_layout_counts_as_ours(self, store: StateStore, place: StoreSettings) -> None:
+        append(store, 1)
+        store.database.write(SERVICE, Change(puts=[("layout", b"\xff")]))
+        for _ in range(2):
+            with closing(open_store(place)) as other:
+                assert [one.sequence for one in other.meshes()] == [1]
 
     def test_an_appended_snapshot_is_loaded(self, store: StateStore) -> None:
         assert store.load("prod") is None

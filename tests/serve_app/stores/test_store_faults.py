@@ -56,23 +56,6 @@ def test_a_file_that_is_no_store_is_renamed(tmp_path: Path, caplog: pytest.LogCa
     assert _files_set_aside(tmp_path) == [aside]
 
 
-@pytest.mark.parametrize("layout", [6, 99])
-def test_a_store_of_another_layout_is_set_aside_whole(
-    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, layout: int
-) -> None:
-    append(store, 1)
-    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as other:
-        other.execute(f"PRAGMA user_version = {layout}")
-    with closing(local_store(tmp_path / "stores")) as another:
-        assert another.meshes() == []
-        append(store, 1)  # the open store uses the new file
-        assert [m.sequence for m in another.meshes()] == [1]
-    assert f"expected layout 7, got {layout}; it was written by another version" in caplog.text
-    (aside,) = _files_set_aside(tmp_path / "stores")
-    with closing(sqlite3.connect(aside)) as kept:
-        assert kept.execute("SELECT space FROM rows WHERE key = 'head'").fetchall() == [("prod",)]
-
-
 def _read_all(store: StateStore) -> None:
     """Read everything that a push, the page and the notifier read of a mesh."""
     contents(store)

@@ -82,6 +82,15 @@ def test_a_mesh_with_many_requests_leaves_room_for_the_others() -> None:
     assert admission.admit(RequestKind.PUSH, "modest", 0.4) is not None
 
 
+def test_to_ask_for_room_changes_nothing() -> None:
+    admission = Admission(DEADLINE)
+    taken = [admission.admit(RequestKind.PUSH, "shop", 0.0) for _ in range(4)]
+    assert all(taken)
+    for i in range(50):
+        admission.has_room(RequestKind.PUSH, f"mesh-{i}")
+    assert admission.admit(RequestKind.PUSH, "shop", 0.0) is not None, "no other mesh has sent anything"
+
+
 def test_a_mesh_without_requests_gives_its_share_back() -> None:
     admission = Admission(DEADLINE)
     for i in range(50):
@@ -95,7 +104,7 @@ def test_a_mesh_without_requests_gives_its_share_back() -> None:
 
 def test_pushes_go_before_reads_and_reads_before_baselines() -> None:
     admission = Admission(DEADLINE)
-    baselines = [admission.admit(RequestKind.BASELINE, f"new-{i}", 0.0) for i in range(20)]
+    baselines = [admission.admit(RequestKind.BATCH, f"new-{i}", 0.0) for i in range(20)]
     reads = [admission.admit(RequestKind.READ, "", 0.0) for _ in range(20)]
     pushes = [admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
     taken = [sum(ticket is not None for ticket in group) for group in (baselines, reads, pushes)]

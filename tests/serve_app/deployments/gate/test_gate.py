@@ -268,6 +268,40 @@ def test_a_body_of_one_piece_is_passed_on_itself(path: str, size: int, is_handed
     assert body is sent
 
 
+async def test_the_body_of_a_cancelled_request_takes_no_memory() -> None:
+    settings = Settings(limits={"max_body_bytes": 4096})
+    app = Gate(partial(ok, Behind(ok)), settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test"))
+    scope = {"type": "http", "method": "POST", "path": PUSH, "query_string": b"", "headers": [HOST]}
+    statuses: list[int] = []
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def push(*pieces: bytes) -> None:
+        left, has_all = list(pieces), asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if not left:
+                has_all.set()
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": left.pop(0), "more_body": pieces[-1] != b""}
+
+        pushing = asyncio.create_task(
+            app({**scope, "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, send)
+        )
+        has_ended = asyncio.create_task(has_all.wait())
+        await asyncio.wait([pushing, has_ended], return_when=asyncio.FIRST_COMPLETED)
+        for task in (pushing, has_ended):
+            task.cancel()
+        await asyncio.gather(pushing, has_ended, return_exceptions=True)
+
+    for _ in range(gates.MAX_BODIES):
+        await push(bytes(4096))
+    assert statuses == []
+    await push(b"x", b"")
+    assert statuses[0] == 200
+
+
 def test_slow_headers_are_cut_off_on_new_and_on_used_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
     with gate(ok) as (port, behind):
@@ -570,6 +604,22 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
         assert eventually(lambda: outcomes(behind) == pushes), outcomes(behind)
         others = {"served": 1, "client": 1, "failed": 1}
         assert eventually(lambda: outcomes(behind, "other") == others), outcomes(behind, "other")
+
+
+def test_metrics_of_opentelemetry_are_pushes_in_every_count() -> None:
+    statuses = iter([200, 429])
+
+    async def answers(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, next(statuses), b"{}", "application/problem+json")
+
+    with gate(answers) as (port, behind):
+        for _ in range(2):
+            peer = Peer(port)
+            peer.begin(2, "/v1/meshes/shop/otlp/v1/metrics")
+            peer.send(b"{}")
+            peer.answer()
+        assert eventually(lambda: outcomes(behind) == {"served": 1, "shed": 1}), outcomes(behind)
+        assert count_dropped(behind, "overload") == 1
 
 
 def test_a_push_that_misses_its_deadline_failed() -> None:

@@ -68,7 +68,7 @@ async def test_reads_do_not_wait() -> None:
     room = WaitingRoom(Admission(LONG))
     while await room.enter(RequestKind.READ, ""):
         pass
-    assert (await room.enter(RequestKind.BASELINE, "new")) is not None  # a place is reserved for it
+    assert (await room.enter(RequestKind.BATCH, "new")) is not None  # a place is reserved for it
 
 
 async def test_a_client_that_leaves_while_it_waits_takes_no_room() -> None:
