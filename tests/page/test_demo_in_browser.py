@@ -135,6 +135,7 @@ def test_two_periods_are_compared(one: Tab, shown_incident: dict[str, Any]) -> N
 
 def test_a_click_opens_the_report(one: Tab, shown_incident: dict[str, Any]) -> None:
     one.open("/#mesh=demo")
+    one.open_menu()
     with one.page.context.expect_page() as opened:
         one.page.click("a:text-is('Report')")
     report = opened.value

@@ -76,7 +76,7 @@ export function banner(now) {
   by("progress").value = learned.done;
   const notes = [
     ...(state.stopped ? [...lastKnownNotes(now), ...lastIncidentNotes(now)] : []),
-    ...(incident && shared?.fact ? [["", `Reported as: ${withoutImpact(incident)}.`]] : []),
+    ...(incident && shared?.fact && !state.stopped ? [["", `Reported as: ${withoutImpact(incident)}.`]] : []),
     ...(incident ? incidentNotes(incident) : noticeNotes(verdict)),
     ...linkNotes(now),
     ...liveNotes(now),
@@ -254,8 +254,7 @@ export const lastKnownAt = ({ verdict, received }) =>
 function lastKnownNotes(now) {
   const { verdict, incident, received } = now;
   const learned = learning(now),
-    { cause = "", detail = "" } = incident ? causeAndDetail(incident) : {},
-    [head, story] = incident ? [cause + detail, ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ verdict, map: null }),
+    [head, story] = incident ? [withoutImpact(incident), ""] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ verdict, map: null }),
     apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
