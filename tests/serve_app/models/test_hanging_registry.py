@@ -78,9 +78,9 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
     """How the registries of this test hang."""
     hanging, ask = Hang(monkeypatch), Registry._ask
 
-    def wait_and_ask(registry: Registry, action: Callable[[], Any], version: str = "") -> Any:
+    def wait_and_ask(registry: Registry, action: Callable[[], Any]) -> Any:
         hanging.wait()
-        return ask(registry, action, version)
+        return ask(registry, action)
 
     monkeypatch.setattr(Registry, "_ask", wait_and_ask)
     monkeypatch.setattr(loader, "RETRY_SECONDS", 1e9)
