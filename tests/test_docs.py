@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from benchmarks.figures import insert_table, tables
 from serve_app.cli import app
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.settings import load
 from tests.site_pages import site_pages
 from tests.timing import PATIENCE_SECONDS

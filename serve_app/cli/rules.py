@@ -56,7 +56,7 @@ def rules(
       tagae rules --config tagae.toml --objectives > objectives.rules.yaml
     """
     from serve_app.collect.prometheus.clusters import name_clusters_of
-    from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
+    from serve_app.collect.prometheus.dialects.shipped import KNOWN, SHIPPED_RULES
     from serve_app.collect.prometheus.native import SUFFIX, native
     from serve_app.collect.prometheus.query import Match
     from serve_app.collect.prometheus.rules import render_rules
@@ -82,7 +82,7 @@ def rules(
 def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
     """The rules for the objectives of all meshes that have some."""
     from serve_app.collect.prometheus.clusters import name_clusters_of
-    from serve_app.collect.prometheus.dialects.known import KNOWN
+    from serve_app.collect.prometheus.dialects.shipped import KNOWN
     from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
     from serve_app.collect.prometheus.query import Match
     from serve_app.errors import BadSettings

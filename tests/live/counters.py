@@ -13,7 +13,7 @@ import pytest
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.settings import CollectorSettings
 from tests.live import polls

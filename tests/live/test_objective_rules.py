@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.verdict import Objective
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
 from tests.live.programs import needs
 from tests.live.promtool import evaluate, expect, promtool

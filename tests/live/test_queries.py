@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
 from serve_app.collect.prometheus.native import native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES

@@ -15,7 +15,7 @@ from serve_app.collect.base import Poll
 from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.rules import render_rules
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings

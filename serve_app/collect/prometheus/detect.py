@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from serve_app.collect.base import Poll, Role
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import (

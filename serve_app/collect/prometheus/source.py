@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
 from serve_app.collect.prometheus.columns import ColumnCache
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.keys import Column, Key
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls

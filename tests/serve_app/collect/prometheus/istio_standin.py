@@ -9,7 +9,7 @@ import numpy as np
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Role
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,

@@ -16,7 +16,7 @@ from serve_app.collect.prometheus.clusters import (
     name_clusters_of,
     restrict,
 )
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG, NEWEST, SeriesGroup, group_query
 from serve_app.collect.prometheus.query import EVERYTHING, Query
 

@@ -6,7 +6,7 @@ import pytest
 
 from serve_app.collect.prometheus.combine import MeshRows, combine, level_of, split_level
 from serve_app.collect.prometheus.detect import configured_dialect
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.keys import Column, Key, KeyTable
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings import MeshSettings

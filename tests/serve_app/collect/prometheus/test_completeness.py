@@ -9,7 +9,7 @@ import pytest
 from serve_app.collect.loop import CollectorState
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.collect.prometheus.detect import detect_dialect
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.replies import is_hint, missing_parts
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.deployments.http.routes.views import source_document

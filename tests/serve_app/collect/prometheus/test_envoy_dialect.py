@@ -3,7 +3,7 @@
 import pytest
 
 from serve_app.collect.prometheus.dialects.envoy import envoy
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.frames import LabelReader
 
 

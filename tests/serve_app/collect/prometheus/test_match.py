@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.query import EVERYTHING, Match, matched_metrics, range_selectors
 
 PROD = Match({"cluster": ("prod",)})

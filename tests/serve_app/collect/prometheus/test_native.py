@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.native import native
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.rules import recording_rules

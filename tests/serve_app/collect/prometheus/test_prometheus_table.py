@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serve_app.collect.prometheus.client import Samples
 from serve_app.collect.prometheus.detect import generic_dialect
-from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.frames import BUCKET, LabelReader, read_column, read_quantiles
 from serve_app.collect.prometheus.keys import Column
 from serve_app.collect.prometheus.kubernetes import CONTROLLERS

@@ -12,7 +12,7 @@ from serve_app.cli import app
 from serve_app.collect.base import Finding, Poll
 from serve_app.collect.prometheus import source
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
+from serve_app.collect.prometheus.dialects.shipped import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.doctor import telemetry
 from tests.serve_app.collect.prometheus import standin
