@@ -114,7 +114,7 @@ class MapInCommon(Document):
     groups: list[CallGroup] = Field(description="the one that explains most first; empty: they share nothing")
     fact: str = Field(
         description="the first group in words, if it explains more than the first suspect; else empty",
-        examples=["31 of 31 calls out of namespace maps fail, and 2 of 480 others"],
+        examples=["All 31 calls out of namespace maps fail, and 2 of 480 others"],
     )
     next_step: str = Field(description="then what to do instead of the next step of the incident; else empty")
     service: str = Field(description="the service of `next_step`; empty: it is about none")

@@ -61,7 +61,8 @@ PATIENT = PATIENCE_SECONDS  # deadline of a request that will be answered
 def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
     """Return an incident whose services are suspects, best first, and affected; ``age`` in seconds before ``NOW``."""
     named = services or ("shop/cart", "shop/web")
-    suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons()) for i, s in enumerate(named))
+    calls = tuple(replace(one, destination=named[0]) for one in _reasons())  # of the others: no fault of their own
+    suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons(), calls if i else ()) for i, s in enumerate(named))
     fields = {"suspects": suspects, "affected": named, "score": 7.5, **more}
     made = Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **fields)
     return replace(made, kind=incident_kind(made))
