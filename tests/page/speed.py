@@ -4,7 +4,7 @@
 
 A mesh with some incidents and an hour of history is pushed to a service. In new tabs, with an empty cache, it measures
 the first view, the panel of the first suspect, another incident, and an hour of history. It prints the median and the
-longest time of each, and what docs/results.md wants at most on two quiet cores. What the page shows is checked first.
+longest time of each, and our goal for two quiet cores. A view that never comes ends the measurement.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
 
 MESH, HOUR, FAULT_LASTS = "shop", 240, 10  # snapshots
+FAULTS = 12  # some of which harm enough users for an alert
 GOALS = {"first view": 2.0, "panel of a suspect": 0.5, "another incident": 0.5, "an hour of history": 1.0}  # s
 
 
@@ -48,10 +49,10 @@ def main(services: int, views: int) -> None:
 
 
 def record(services: int) -> Iterator[MeshSnapshot]:
-    """An hour without faults, and then three services far from each other fail."""
+    """An hour without faults, and then services all over the mesh fail."""
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=HOUR + FAULT_LASTS)
     able = candidates(simulator.mesh, "error_burst")
-    for row in (able[0], able[len(able) // 2], able[-1]):
+    for row in able[:: max(1, len(able) // FAULTS)]:
         simulator.schedule(Fault("error_burst", simulator.node_ids[row], HOUR, HOUR + FAULT_LASTS, 0.9))
     return simulator.snapshots()
 
