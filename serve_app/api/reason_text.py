@@ -107,7 +107,7 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     if ahead < 0:
-        return f"{what} followed {span_text(-ahead)} later"
+        return f"{what} came {span_text(-ahead)} after the start"
     if not of_suspect:
         return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}"
     return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"

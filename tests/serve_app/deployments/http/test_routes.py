@@ -42,7 +42,7 @@ def test_scoring_gives_the_verdicts_of_pushing_and_stores_nothing(service: Servi
     verdict = response.json()
     assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
     assert_same(verdict, expected(service, snapshots)[-1])
-    assert "combine;dur=" in response.headers["server-timing"]
+    assert "decide;dur=" in response.headers["server-timing"]
     assert list_meshes(service) == before
 
 
