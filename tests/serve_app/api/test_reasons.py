@@ -173,7 +173,11 @@ def test_shortages_in_words(reason: Reason, sentence: str) -> None:
             "canary of shop/cart (v2) around the same time, 10 min before",
         ),
         (0, "began with canary of shop/cart (v2)", "canary of shop/cart (v2) around the same time"),
-        (-60, "canary of shop/cart (v2) came 60 s after the start", "canary of shop/cart (v2) came 60 s after the start"),
+        (
+            -60,
+            "canary of shop/cart (v2) came 60 s after the start",
+            "canary of shop/cart (v2) came 60 s after the start",
+        ),
     ],
 )
 def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str, of_another: str) -> None:
