@@ -6,8 +6,8 @@ from typing import Any
 
 from serve_app.collect.base import LiveSource, Poll, SourcePlugin
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource
-from serve_app.collect.prometheus.source import MeshSource
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.http import first_line

@@ -23,8 +23,8 @@ from serve_app.collect.kubernetes.watch import EventWatch
 from serve_app.collect.loop import CollectorState, MeshCollector, ReadPast, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
-from serve_app.collect.prometheus.source import MeshSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.scoring.messages import Resume
 from serve_app.deployments.session.doors import doors_of

@@ -12,14 +12,14 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Finding, Outcome, Poll, Role
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
-from serve_app.collect.prometheus.detect import DETECTION
+from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
+from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.pods import RESOURCES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
-from serve_app.collect.prometheus.source import MeshSource
 from serve_app.collect.prometheus.unread import describe_nameless
 from serve_app.collect.service_labels import OUTSIDE, POD_NAMES
 from serve_app.doctor.arrival import arrival_findings
@@ -136,7 +136,7 @@ def check_telemetry(
             poll = source.poll(at)
         signals = _signal_sources(source, at)
         more = (*_gaps(source, at), *(() if poll.snapshot else _jobs(source, at)))
-    kinds = source.dialect.names if source.dialect else ()
+    kinds = [name.removesuffix(SUFFIX) for name in source.dialect.names] if source.dialect else []
     address = "" if "?" in mesh.prometheus_url else mesh.prometheus_url  # its parameters may hold a secret
     findings = (
         *_connection(poll, mesh, kinds),

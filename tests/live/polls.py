@@ -4,13 +4,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.dialects.shipped import KNOWN
+from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 
 
 @contextmanager
-def open_source(url: str, collector: CollectorSettings, dialect: str = "istio") -> Iterator[MeshSource]:
-    with closing(MeshSource(MeshSettings(prometheus=url, source=dialect), collector)) as source:
+def open_source(url: str, collector: CollectorSettings, dialect: str = "istio") -> Iterator[PrometheusSource]:
+    client = Prometheus(Endpoint(url))
+    with closing(PrometheusSource(client, KNOWN[dialect], MeshSettings(prometheus=url), collector)) as source:
         yield source
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Poll
-from serve_app.collect.prometheus.source import FoundGap, MeshSource
+from serve_app.collect.prometheus.detect import FoundGap, MeshSource
 from serve_app.collect.service_labels import ADDRESSES
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import MeshSettings
 from tests.live import remote_write

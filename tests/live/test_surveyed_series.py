@@ -12,7 +12,7 @@ import pytest
 
 from model.snapshot import NODE_METRICS
 from serve_app.collect.base import Poll
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs

@@ -17,7 +17,7 @@ from threading import Lock
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Instants, K, Prometheus, QueryAnswer, RangeAnswer
-from serve_app.collect.prometheus.source import MeshSource, open_prometheus
+from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 

@@ -1,21 +1,18 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
 
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
-from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
 from serve_app.collect.prometheus.columns import ColumnCache
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
-from serve_app.collect.prometheus.detect import configured_dialect, detect_dialect, has_requests, is_better
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.keys import Column, Key
@@ -28,78 +25,61 @@ from serve_app.collect.prometheus.kubernetes import (
     OWNERS_OF_SERVICES,
     OwnerLabels,
 )
-from serve_app.collect.prometheus.native import native
+from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
-from serve_app.collect.prometheus.query import EVERYTHING, RECORDED_FROM_CALLS, Dialect, Gap, Match, Query
+from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Dialect, Query
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, Plan, Surveyor
-from serve_app.collect.prometheus.unread import explain_empty, explain_unknown
+from serve_app.collect.prometheus.survey import Plan, Surveyor
+from serve_app.collect.prometheus.unread import describe_nameless, find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
-from serve_app.net.google import GoogleTokens
-from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, MeshSettings
 
-P = TypeVar("P", bound=Prometheus)
 MAX_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
 
-log = logging.getLogger(__name__)
-
 Queries = Mapping[Role, Query]
 
 
-class FoundGap(NamedTuple):
-    """A gap in the telemetry of a mesh: name of the dialect, what is missing, and number of series without it."""
-
-    source: str
-    gap: Gap
-    series: int
-
-
-class MeshSource:
-    """Polls one configured mesh; not thread-safe.
+class PrometheusSource:
+    """Polls one mesh; not thread-safe.
 
     If Prometheus evaluates the recording rules and they cover :data:`RECORDED_FROM_CALLS` calls or more, the recorded
     series are read instead of counters and buckets.
 
     Args:
-        prometheus: client of its Prometheus; None: one for the present.
-
-    Attributes:
-        dialect: as the settings or the metrics say, with queries for buckets; None: not known yet.
+        dialect: None: none is known yet; see :meth:`switch`.
     """
 
     def __init__(
         self,
+        prometheus: Prometheus,
+        dialect: Dialect | None,
         mesh: MeshSettings,
         collector: CollectorSettings,
         clock: Clock = time.time,
-        prometheus: Prometheus | None = None,
     ) -> None:
-        self._prometheus = prometheus or open_prometheus(Prometheus, mesh)
-        self._mesh, self._collector, self._cluster_label = mesh, collector, mesh.cluster_label
-        self._origin = mesh.endpoint(mesh.prometheus_url).origin
+        self._prometheus, self._collector, self._cluster_label = prometheus, collector, mesh.cluster_label
         queues, owner_labels = Queues(mesh.queues, mesh.queue_query), OwnerLabels(mesh.team_labels, CONTACT_LABELS)
         self._about_cluster = _queries_of_cluster(queues, owner_labels)
         self._cluster = ClusterState(queues, owner_labels)
-        self._surveyor = Surveyor(self._prometheus, mesh, collector, clock)
-        self._detected_at: datetime | None = None
+        self._surveyor = Surveyor(prometheus, mesh, collector, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
         self._read_rules: RecordingRules | None = None
+        self._is_native = False
         self._columns = ColumnCache()
         self._texts: tuple[object, Mapping[Role, str]] = None, {}  # of the last poll, and what they were made for
-        self.dialect: Dialect | None = None
-        self._dialect: Dialect  # in use: in the form of the mesh's histograms, with clusters in its names
+        self.dialect: Dialect | None = None  # without clusters in its names
+        self._dialect: Dialect  # with them
         self._rows: MeshRows
-        if (dialect := configured_dialect(mesh)) is not None:
-            self._switch(dialect)
+        if dialect is not None:
+            self.switch(dialect)
 
     @property
     def workload_services(self) -> WorkloadServices:
@@ -110,80 +90,16 @@ class MeshSource:
     def plan(self) -> Plan:
         return self._surveyor.plan
 
-    def _switch(self, dialect: Dialect) -> None:
+    def switch(self, dialect: Dialect) -> None:
         """Continue with this dialect of the same mesh. What is known about its workloads stays."""
         before, now = self.dialect.serves if self.dialect else None, dialect.serves
+        self._is_native = False
+        self._open(dialect)
         is_same = bool(before and now and before.labels == now.labels)  # workloads, whose services keep their names
-        self.dialect = dialect
-        self._open(is_native=False)
         self._begin_rows(keeps_names=is_same)
         self._surveyor.forget()
 
     def poll(self, at: datetime) -> Poll:
-        if self.dialect is None and (poll := self._detect(at)) is not None:
-            return poll
-        poll = self._look_and_poll(at)
-        is_lost = poll.snapshot is None and not poll.failures
-        if self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._look_and_poll(at)
-        return poll
-
-    def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
-        """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
-        match = self.plan.others if beside else self.plan.match
-        texts = {name: query.at(0, match=match) for name, query in queries.items()}
-        return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
-
-    def gaps(self, at: datetime) -> list[FoundGap]:
-        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
-        nothing."""
-        gaps = {
-            (part.name, gap.name): gap
-            for dialect in ([self.dialect] if self.dialect else KNOWN.values())
-            for parts in [(dialect, *dialect.beside)]
-            for part in parts
-            for gap in part.gaps
-            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
-        }
-        answers = self.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at)
-        counts = {name: round(answer.samples.values.sum()) for name, answer in answers.items()}
-        return [FoundGap(name[0], gaps[name], count) for name, count in counts.items() if count]
-
-    def close(self) -> None:
-        self._prometheus.close()
-
-    def _detect(self, at: datetime) -> Poll | None:
-        """Find the kind of a mesh that is not known yet. Returns None if it is known now, else why not."""
-        match, within = Match(self._mesh.match), self._collector.deadline_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, match)
-        if dialect is None and match:  # the source says what is wrong with the matchers
-            dialect, answers = detect_dialect(self._prometheus, at, within, EVERYTHING)
-        if dialect is None:
-            why = explain_unknown(self._prometheus, answers, self._origin, at, within, match)
-            return Poll(at, None, answers, why=why)
-        self._detected_at = at
-        self._switch(dialect)
-        return None
-
-    def _look_again(self, at: datetime, apart: float) -> bool:
-        """Detect the kind of a mesh again, if it was detected so long ago, s. Returns whether it is another one now."""
-        known, seen_at, match = self.dialect, self._detected_at, Match(self._mesh.match)
-        if known is None or seen_at is None or abs((at - seen_at).total_seconds()) < apart:
-            return False
-        within = self._collector.deadline_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, match)
-        if dialect is None or any(answer.failed for answer in answers.values()):
-            return False
-        self._detected_at = at
-        has_series = has_requests(self._prometheus, self._dialect, at, within, match)
-        if not is_better(dialect, known, has_series=has_series):
-            return False
-        names, news = (", ".join(one.names) for one in (known, dialect)), "have more" if has_series else "have ended"
-        log.warning("the mesh at %s was %s and is %s now: its metrics %s", self._origin, *names, news)
-        self._switch(dialect)
-        return True
-
-    def _look_and_poll(self, at: datetime) -> Poll:
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
@@ -199,14 +115,19 @@ class MeshSource:
         )
         return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
 
-    def _survey(self, look: Callable[[Dialect, datetime], bool], at: datetime) -> bool:
+    def close(self) -> None:
+        self._prometheus.close()
+
+    def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
         """Look at the series, and poll what they need from now on. Returns whether that has changed."""
         assert self.dialect is not None
-        changed, survey = look(self.dialect, at), self._surveyor.survey
-        if survey is not None and survey.is_native != self._is_native:
-            changed = True
-            self._open(is_native=survey.is_native)
+        changed = look(self.dialect, self._classic, at)
+        survey = self._surveyor.survey
+        if survey is not None and survey.is_native not in (None, self._is_native):
+            self._is_native, changed = bool(survey.is_native), True
+            self._open(self._classic)
             self._begin_rows(keeps_names=True)
+            self._surveyor.look(self.dialect, self._classic, at, 0.0)
         if changed:
             self._follow_plan()
         return changed
@@ -254,23 +175,26 @@ class MeshSource:
 
     def _explain_empty(self, error: InvalidSnapshot, found: Levels, at: datetime, until: float) -> str:
         """Why a snapshot has no services."""
-        why = [str(error)]
+        why = str(error)
         if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
-            nameless = self._columns.dropped_series([requests := (SERVICES, "requests")]).get(requests)
             within = max(until - time.monotonic(), 0.0)
-            unread = explain_empty(self._prometheus, self._dialect, nameless, at, within, self.plan.match)
-            why = [f"no service has a request rate over the last {self.plan.window_seconds:g} s", *unread]
+            dialect = self.dialect or self._dialect
+            unread = find_other_spellings(self._prometheus, (dialect,), at, within)
+            unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
+            nameless = self._columns.dropped_series([requests := (SERVICES, "requests")]).get(requests)
+            unread = unread or ("; ".join(describe_nameless(nameless)) if nameless else "")
+            why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
+            why = "; ".join(filter(None, (why, unread)))
         said = remark(self._surveyor.survey, self._collector)
         unusual = (one for one in said if one.outcome != "ok" and one.subject in ("scrapes", "lag", "match"))
-        return "; ".join([*why, *map(str, unusual)])
+        return "; ".join([why, *map(str, unusual)])
 
-    def _open(self, *, is_native: bool) -> None:
-        """Prepare the queries of the dialect, for the histograms that the mesh has."""
-        assert self.dialect is not None
-        self._is_native = is_native
-        self._dialect = native(self.dialect) if is_native else self.dialect
+    def _open(self, dialect: Dialect) -> None:
+        """Prepare the queries of a dialect, for the histograms that the mesh has."""
+        self._classic = dialect
+        self.dialect = self._dialect = dialect = native(dialect) if self._is_native else dialect
         if self._cluster_label:
-            self._dialect = name_clusters_of(self._dialect, self._cluster_label)
+            self._dialect = name_clusters_of(dialect, self._cluster_label)
         of_mesh = {"serves": self._dialect.serves, "relays": self._dialect.relays}
         self._queries = {
             **_queries_of_mesh(self._dialect),
@@ -282,8 +206,7 @@ class MeshSource:
     def _prepare_rules(self) -> None:
         """Recording rules for the window in use."""
         self._rules = self._read_rules = None
-        assert self.dialect is not None
-        if self.dialect.name in KNOWN:  # `tagae rules` writes rules for these only
+        if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             self._rules = recording_rules(self._dialect, self._collector.interval_seconds, self.plan.window_seconds)
 
     def _follow_plan(self) -> None:
@@ -413,14 +336,6 @@ class MeshSource:
             if not answer.failed:
                 known |= self._columns.read(role, queries[role], answer.samples)
         self._cluster.begin(known, self.plan.container_window_seconds)
-
-
-def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
-    """A client of the Prometheus of a mesh."""
-    tokens: TokenSource | None = GoogleTokens() if mesh.google else None
-    if mesh.oauth2 is not None:
-        tokens = OAuth2Tokens(OAuth2Client(**dict(mesh.oauth2)))  # the same fields
-    return kind(mesh.endpoint(mesh.prometheus_url), tokens=tokens, harmless_warnings=mesh.harmless_warnings)
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:

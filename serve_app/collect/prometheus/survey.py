@@ -27,7 +27,7 @@ from serve_app.collect.prometheus.groups import (
     measure,
     read_groups,
 )
-from serve_app.collect.prometheus.native import count_buckets, count_native, native
+from serve_app.collect.prometheus.native import count_buckets, count_native
 from serve_app.collect.prometheus.pods import USAGE_QUERIES
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
@@ -65,7 +65,7 @@ class Survey:
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
-        is_native: whether histograms are native ones, and there are no buckets.
+        is_native: whether histograms are native ones; None: unknown.
         is_certain: whether the next look may wait.
     """
 
@@ -81,7 +81,7 @@ class Survey:
     absent: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
-    is_native: bool = False
+    is_native: bool | None = None
     is_certain: bool = False
 
 
@@ -129,18 +129,19 @@ class Surveyor:
         window = collector.window_seconds
         self.plan = Plan(self._match, replace(self._match, allows_none=True), window, window)
 
-    def update(self, dialect: Dialect, at: datetime) -> bool:
+    def update(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
         """Look at the series if it is time. Returns whether the plan is another one now.
 
         Args:
-            dialect: of the mesh, with queries for buckets.
+            dialect: of the mesh, in the form in use.
+            classic: the same with queries for buckets.
         """
         known = self.survey is not None and self.survey.is_certain
         soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
-        changed = self.look(dialect, at, AGAIN_SECONDS if known else soon)
-        return self._watch_servers(dialect, at) or changed
+        changed = self.look(dialect, classic, at, AGAIN_SECONDS if known else soon)
+        return self._watch_servers(dialect, classic, at) or changed
 
-    def look(self, dialect: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
+    def look(self, dialect: Dialect, classic: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
         """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
         one now.
 
@@ -152,7 +153,7 @@ class Surveyor:
         self._looked_at = at
         now = self._clock()
         try:
-            survey = self._survey(dialect, _newest(at, now), is_live=_is_live(at, now))
+            survey = self._survey(dialect, classic, _newest(at, now), is_live=_is_live(at, now))
         except _QueryFailed:
             self._failures += 1
             return False
@@ -165,7 +166,7 @@ class Surveyor:
         """Start again, for other queries."""
         self.survey, self._looked_at = None, None
 
-    def _watch_servers(self, dialect: Dialect, at: datetime) -> bool:
+    def _watch_servers(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
         """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
         replicas = self.survey.replicas if self.survey else None
         if replicas is None or self._looked_at == at:
@@ -179,16 +180,14 @@ class Surveyor:
         samples = asked["newest"].samples
         servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
         have_stopped = replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True)))
-        return have_stopped and self.look(dialect, at, 0.0)
+        return have_stopped and self.look(dialect, classic, at, 0.0)
 
     @property
     def _within(self) -> float:
         """Deadline of each round of queries, s."""
         return self._collector.deadline_seconds / 2
 
-    def _survey(self, dialect: Dialect, at: datetime, *, is_live: bool) -> Survey:
-        is_native = self._find_form(dialect, at)
-        dialect = native(dialect) if is_native else dialect
+    def _survey(self, dialect: Dialect, classic: Dialect, at: datetime, *, is_live: bool) -> Survey:
         match, requests, before = self._match, dialect.services["requests"], self.survey
         groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
@@ -219,7 +218,7 @@ class Surveyor:
             absent,
             unmatched,
             lag,
-            is_native,
+            self._find_form(classic, chosen, at, before),
             _is_certain(requests, mesh, lag, is_live=is_live),
         )
 
@@ -296,16 +295,16 @@ class Surveyor:
         known = before.clusters if before else None
         return origins.find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
-    def _find_form(self, dialect: Dialect, at: datetime) -> bool:
+    def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
         """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
-        known, buckets = self.survey is not None and self.survey.is_native, count_buckets(dialect)
+        known, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
-            return False
-        answer = self._prometheus.ask({"buckets": buckets.at(0, match=self.plan.match)}, at, self._within)["buckets"]
+            return None
+        answer = self._prometheus.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
         if len(answer.samples) or answer.failed:
             return known if answer.failed else False
-        text = count_native(dialect).at(0, match=self.plan.match)
-        return known or len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) > 0
+        text = count_native(classic).at(0, match=match)
+        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else known
 
 
 class _QueryFailed(Exception):

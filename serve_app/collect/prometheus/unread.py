@@ -1,12 +1,10 @@
 """Why nothing is read although a Prometheus has series of a mesh: their names or labels are not those expected."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-from serve_app.collect.base import Role
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.frames import DroppedSeries, read_labels
 from serve_app.collect.prometheus.naming import CALLEE
 from serve_app.collect.prometheus.query import (
@@ -29,70 +27,9 @@ _REQUESTS = "(.*_)?(requests?|calls?|rpcs?)_(.+_)?(total|count|status)|.+_rq_.+|
 _OF_MESHES = "(istio|envoy|linkerd|hubble|kuma|traefik|kong|haproxy|nginx|apisix)_.+"
 _OF_MONITORING = "(prometheus|promhttp|alertmanager|grafana|thanos|cortex|vm|apiserver|rest_client|etcd|kubelet)_.+"
 MAX_OTHERS = 3
-LATEST_SECONDS = 3600  # of the search for samples that are older than the lookback of Prometheus
 
 
-def explain_unknown(
-    prometheus: Prometheus,
-    answers: Mapping[Role, QueryAnswer],
-    origin: str,
-    at: datetime,
-    within: float,
-    match: Match,
-) -> str:
-    """Why the kind of a mesh is not known, and what to do; ``answers``: of its detection."""
-    if failed := next((answer for answer in answers.values() if answer.failed), None):
-        reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
-        return f"{reach} at {origin}: {failed.detail}"
-    known = [*KNOWN.values()]
-    found = _find_other_spellings(prometheus, known, at, within) or _find_late(prometheus, known, at, within, match)
-    if found:
-        return found
-    names = dict.fromkeys(name for one in known for series in one.signature[:1] for name in matched_metrics(series))
-    others = _find_other_requests(prometheus, known, at, within)
-    return (
-        f"expected the metrics of a mesh, found none of {', '.join(names)}{f', but {others}' if others else ''}; check "
-        f"that this Prometheus scrapes the mesh{', correct match' if match else ''}, or set source = generic with "
-        "queries of your own"
-    )
-
-
-def explain_empty(
-    prometheus: Prometheus,
-    dialect: Dialect,
-    nameless: DroppedSeries | None,
-    at: datetime,
-    within: float,
-    match: Match,
-) -> list[str]:
-    """Why no requests are read with a dialect, and what to do; empty: nothing is known. ``nameless``: series of
-    requests that name no service."""
-    found = _find_other_spellings(prometheus, [dialect], at, within)
-    found = found or _find_unfit_series(prometheus, dialect, at, within, match)
-    return [found] if found else [*describe_nameless(nameless)] if nameless else []
-
-
-def _find_late(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float, match: Match) -> str:
-    """Series whose samples have ended, or arrive so late that they are behind the lookback of Prometheus, and what to
-    do; empty if there are none in the last hour, or if the query fails."""
-    texts = {
-        one.signature[0]: " or ".join(
-            f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"
-            for series in one.signature
-        )
-        for one in dialects
-    }
-    for series, answer in prometheus.ask(texts, at, within).items():
-        if len(answer.samples):
-            minutes = int(answer.samples.values.min() // 60)
-            return (
-                f"the newest sample of {match.apply(series)} is {minutes} minutes old; check what scrapes the mesh, or "
-                f"set behind_seconds = {60 * (minutes + 2)} if data always arrive that late"
-            )
-    return ""
-
-
-def _find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Metrics of these dialects whose names are spelled in another way, and what to do; empty if there are none, or if
     the query fails."""
     of_names = {name: _spellings(name) for one in dialects for part in (one, *one.beside) for name in _metrics(part)}
@@ -108,7 +45,7 @@ def _find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], a
     )
 
 
-def _find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Metrics that may count requests and that no source reads, or none with these labels; empty if there are none, or
     if a query fails."""
     names = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
@@ -125,7 +62,7 @@ def _find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at
     return f"{', '.join(found)}, which no source reads" if found else ""
 
 
-def _find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
+def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
     """Series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query fails."""
     for part in (dialect, *dialect.beside):
         texts = {str(i): f"topk(1, {match.apply(one)})" for i, one in enumerate(part.signature)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text
 from tests.live.random_meshes.kinds import ANY_NAME, KINDS, WITHOUT_LATENCY

@@ -23,7 +23,7 @@ from serve_app.actions import mutes
 from serve_app.actions.mutes import add_mute, remove_mute
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.api.schemas.actions import MuteDocument
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
 from serve_app.pipeline import Mesh, Options, options
 from serve_app.settings import MeshSettings, Settings

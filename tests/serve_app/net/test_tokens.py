@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import BadSettings
 from serve_app.net import tokens
 from serve_app.net.endpoint import SecretUnreadable

@@ -26,11 +26,11 @@ from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus.cluster import Cluster, workload_of
-from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
+from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 
 CORDONED = 6  # snapshots for which a drained node takes no new pods
 NEAR = 16  # an alert this many snapshots after a nearby change counts as caused by it: twice a slow rollout
@@ -127,8 +127,7 @@ def simulate_day(
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
     collector = CollectorSettings(interval_seconds=spec.interval_seconds)
-    settings = MeshSettings(prometheus="http://as-given", source="istio")
-    source = MeshSource(settings, collector, prometheus=_Answering(prometheus))
+    source = PrometheusSource(_Answering(prometheus), ISTIO, MeshSettings(prometheus="http://as-given"), collector)
     cluster = Cluster(empties)
     seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
     checkpoint, mesh, options, mesh_alerts, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()

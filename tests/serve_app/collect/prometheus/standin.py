@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.http_server import serve_in_thread

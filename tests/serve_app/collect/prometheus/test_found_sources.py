@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from serve_app.collect.prometheus.source import MeshSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS
 from tests.serve_app.collect.prometheus import standin
 

@@ -13,9 +13,9 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
 from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.prometheus.kubernetes import read_annotations
-from serve_app.collect.prometheus.source import MeshSource
 from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
