@@ -106,7 +106,7 @@ def test_an_archived_incident_gets_feedback(one: Tab, base: str, ids: list[str])
 
     one.page.goto(f"{base}/#mesh=shop&peak={ids[0]}")
     one.until(lambda: is_at(one, ids[0]), "the moment of its highest score")
-    one.page.get_by_role("button", name="Confirm incident").click()
+    one.page.click(f"[data-key='yes {ids[0]}']")  # until the moment is loaded, the card is of the one that is open now
     one.page.select_option("#decision select", FAILING)
     one.page.locator("#decision textarea").fill("its disk was full")
     one.page.locator("#decision-send").click()
