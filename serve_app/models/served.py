@@ -145,7 +145,7 @@ class ServedModels:
         return self.weights.size_bytes() + self._loader.size_bytes()
 
     def measure(self) -> None:
-        """Set the gauges of what is in memory; as :meth:`Loader.measure`."""
+        """Set the gauges of the weights in memory. Call it every few seconds, as :meth:`Loader.measure` explains."""
         self._instruments.set(WEIGHTS, len(self.versions))
         self._loader.measure()
 

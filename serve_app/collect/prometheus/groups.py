@@ -84,14 +84,14 @@ def group_query(query: Query, match: Match, fact: str) -> str:
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
     texts = {
-        **{count: _counted(by_group, *span) for count, span in COUNTS.items()},
+        **{count: _count_text(by_group, *span) for count, span in COUNTS.items()},
         NEWEST: f"max {by_group} (timestamp(SERIES))",
         REQUESTS: f"sum {by_group} (rate(SERIES[{LONG_SECONDS:g}s])) or 0 * count {by_group} (SERIES)",
     }
     return " or ".join(texts[fact].replace("SERIES", one) for one in selectors)
 
 
-def _counted(by_group: str, seconds: float, before: float) -> str:
+def _count_text(by_group: str, seconds: float, before: float) -> str:
     """The most samples of a series of a group, among series that are as old and still there. The fraction is the part
     of this time that they cover, halved: a series that has ended is there for minutes, without samples."""
     back = f" offset {before:g}s" if before else ""

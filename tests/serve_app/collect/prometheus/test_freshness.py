@@ -54,11 +54,11 @@ def test_two_minutes_of_a_young_mesh_are_enough(interval: float) -> None:
 def test_minutes_without_scrapes_do_not_lengthen_the_window(interval: float, gap: float, end: float) -> None:
     for share in (0.05, 0.4, 0.7):
         ages = [(share + i) * interval for i in range(150)]
-        group = counted([age for age in ages if not end <= age < end + gap])
+        group = group_of_ages([age for age in ages if not end <= age < end + gap])
         assert follow(60.0, measure([group], AT, 15)) == 60.0
 
 
-def counted(ages: Sequence[float]) -> SeriesGroup:
+def group_of_ages(ages: Sequence[float]) -> SeriesGroup:
     """A group whose samples are so old, s."""
     counts = {}
     for fact, (seconds, before) in COUNTS.items():
