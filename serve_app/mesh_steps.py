@@ -33,8 +33,8 @@ from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.connections import Connections
-from serve_app.stores.recorded_snapshot import Record, drift_gauges
 from serve_app.stores.repository import Change, Incident, MeshRepository
+from serve_app.stores.scored_snapshot import StoredVerdict, drift_gauges
 
 T = TypeVar("T")
 
@@ -253,7 +253,7 @@ class MeshSteps:
             def store() -> CachedMesh:
                 if not push.counted:
                     return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-                record = Record(
+                stored = StoredVerdict(
                     snapshot.num_nodes,
                     document,
                     deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
@@ -263,7 +263,7 @@ class MeshSteps:
                     drift=drift_gauges(advanced.mesh.state.drift),
                 )
                 return self._meshes.append(
-                    push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, record, keep=options.window_size
+                    push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, stored, keep=options.window_size
                 )
 
             after = await runner.run(STORE, store)

@@ -17,7 +17,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, ServeError
 from serve_app.observability.logs import set_log_context
 from serve_app.stores.archive import unpack_document
-from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.stores.state_store import StateStore
 
 # Between two looks at the revisions of all meshes: with a thousand meshes it takes 2 ms of a core with SQLite, 14 ms
@@ -104,11 +104,11 @@ class VerdictFeed:
 def _hand_on(mesh: str, verdicts: Iterable[bytes], to: AlertDelivery) -> None:
     for packed in verdicts:
         try:
-            record, now = Record.unpack(packed), datetime.now(UTC)
-            made_at = now if record.made_at is None else datetime.fromtimestamp(record.made_at, UTC)
+            stored, now = StoredVerdict.unpack(packed), datetime.now(UTC)
+            made_at = now if stored.made_at is None else datetime.fromtimestamp(stored.made_at, UTC)
             if now - made_at > FORGET_AFTER:
                 continue
-            verdict = VerdictDocument.model_validate_json(record.document)
+            verdict = VerdictDocument.model_validate_json(stored.document)
             if not verdict.replayed:
                 to.accept_verdict(mesh, verdict, made_at)
         except CorruptState as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader
     from serve_app.settings import Settings
-    from serve_app.web.scored_snapshot import ScoredSnapshot
+    from serve_app.stores.scored_snapshot import ScoredSnapshot
 
     Source = RecordingReader | SegmentReader | PastPeriod
 
@@ -38,7 +38,7 @@ def score_snapshots(
         from model.checkpoint import SHIPPED, load
         from serve_app.api.codec import encode_verdict
         from serve_app.pipeline import Mesh, advance, advance_in_detail, deviations_of, options
-        from serve_app.web.scored_snapshot import ScoredSnapshot
+        from serve_app.stores.scored_snapshot import ScoredSnapshot
 
         torch.set_num_threads(settings.model.threads)
         checkpoint = load(settings.weights_of(name) or SHIPPED, network=settings.model.network)
@@ -50,7 +50,7 @@ def score_snapshots(
         advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
         deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)
-        yield ScoredSnapshot(snapshot, deviations, encode_verdict(advanced.verdict))
+        yield ScoredSnapshot.of(snapshot, deviations, encode_verdict(advanced.verdict))
 
 
 def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:

@@ -13,7 +13,7 @@ from serve_app.web.formats import ReportFormat, read_zone
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
-    from serve_app.web.scored_snapshot import ScoredSnapshot
+    from serve_app.stores.scored_snapshot import ScoredSnapshot
 
 STDOUT = Path("-")
 

@@ -11,7 +11,7 @@ from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.storage import open_store
 from serve_app.settings import Settings
-from serve_app.stores.recorded_snapshot import Record, unpack_window
+from serve_app.stores.scored_snapshot import StoredVerdict, match_verdicts, unpack_window
 from serve_app.stores.state_store import StateStore
 
 
@@ -57,8 +57,7 @@ class Notifier:
 def _draw(store: StateStore, mesh: str, incident: str) -> str:
     """The picture of an incident in the kept snapshots of its mesh, as SVG."""
     from serve_app.web.report.picture import incident_picture  # only a receiver that shows pictures needs it
-    from serve_app.web.scored_snapshot import match_records
 
     window = [snapshot for _, snapshot in unpack_window(store.window(mesh))]
-    records = [Record.unpack(verdict) for verdict in store.verdicts(mesh, None, limit=-1)]
-    return incident_picture(mesh, match_records(window, records), incident)
+    verdicts = [StoredVerdict.unpack(verdict) for verdict in store.verdicts(mesh, None, limit=-1)]
+    return incident_picture(mesh, match_verdicts(window, verdicts), incident)

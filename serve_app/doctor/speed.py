@@ -30,8 +30,8 @@ from serve_app.pipeline import LocalRunner, Options, PreparedSnapshot, options, 
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.recorded_snapshot import Record, unpack_window
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import StoredVerdict, unpack_window
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 
@@ -193,7 +193,7 @@ def _load(busy: float, left_out: int, sessions: int) -> Finding:
 
 def _names(store: StateStore) -> list[str]:
     """The meshes that have snapshots, the largest ones first."""
-    sizes = {one.mesh: Record.unpack(one.verdict).services for one in store.meshes() if one.sequence}
+    sizes = {one.mesh: StoredVerdict.unpack(one.verdict).services for one in store.meshes() if one.sequence}
     return sorted(sizes, key=lambda name: -sizes[name])
 
 

@@ -19,15 +19,15 @@ import numpy as np
 
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
-from serve_app.api.codec import pack_snapshot
+from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import ActionKind
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.subject import likely_suspects
 from serve_app.api.views import Deviations
 from serve_app.stores.history_files import round_metrics
-from serve_app.stores.recorded_snapshot import RecordedSnapshot, StoredSnapshot
 from serve_app.stores.records import ArchivedIncident
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots kept before an incident
@@ -38,6 +38,15 @@ PAUSE = timedelta(hours=1)  # gap after which the end of an incident is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedSnapshot:
+    """A packed snapshot, the packed deviations of its services and calls, and the JSON of its verdict."""
+
+    snapshot: bytes
+    deviations: bytes
+    verdict: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class Details:
     services: int
     calls: int
     gone: tuple[str, ...]
-    moments: tuple[StoredSnapshot, ...]
+    moments: tuple[ArchivedSnapshot, ...]
 
     def pack(self) -> bytes:
         return zlib.compress(msgspec.msgpack.encode(self), LEVEL)
@@ -63,8 +72,14 @@ class Details:
     def unpack(cls, packed: bytes) -> Self:
         return msgspec.msgpack.decode(zlib.decompress(packed), type=cls)
 
-    def read(self) -> list[RecordedSnapshot]:
-        return [RecordedSnapshot.unpack(one) for one in self.moments]
+    def read(self) -> list[ScoredSnapshot]:
+        of_mesh = self.services, self.calls
+        return [
+            ScoredSnapshot(
+                unpack_snapshot(one.snapshot), StoredVerdict(self.services, one.verdict, one.deviations), of_mesh
+            )
+            for one in self.moments
+        ]
 
 
 def pack_document(document: ArchivedIncidentDocument) -> bytes:
@@ -96,7 +111,7 @@ def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int)
 
 
 def archive(
-    incident: str, scored: Sequence[RecordedSnapshot], sequence: int, before: ArchivedIncident | None
+    incident: str, scored: Sequence[ScoredSnapshot], sequence: int, before: ArchivedIncident | None
 ) -> ArchivedIncident | None:
     """Return what the archive has of an incident after the newest snapshot; None if nothing is known about it.
 
@@ -134,7 +149,7 @@ def archive(
             "strongest_at": worst.at,
             "until": until,
             "ended_unseen": ended_unseen,
-            "replayed": seen[last].verdict["replayed"],
+            "replayed": seen[last].fields["replayed"],
             "actions": [] if known is None else known.actions,
         }
     )
@@ -154,7 +169,7 @@ def archive(
         likely_suspects(document.suspects),
         tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),
         pack_document(document),
-        _fit(details, moments, worst),
+        _fit(details, moments, worst.at),
     )
 
 
@@ -169,7 +184,7 @@ def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedI
     return replace(home, document=pack_document(document.model_copy(update={"actions": actions})))
 
 
-def merged_into(incident: str, scored: Sequence[RecordedSnapshot]) -> str | None:
+def merged_into(incident: str, scored: Sequence[ScoredSnapshot]) -> str | None:
     """Return the id of the incident that one merged into with the newest snapshot; None: it is over, or was closed.
 
     A merge keeps the oldest, which has the services of both then. An incident that was recovering is over.
@@ -179,7 +194,7 @@ def merged_into(incident: str, scored: Sequence[RecordedSnapshot]) -> str | None
         return None
     services = {*_suspects_of(before), *before["affected"]}
     since = datetime.fromisoformat(before["since"])
-    older = [one for one in scored[-1].verdict["incidents"] if datetime.fromisoformat(one["since"]) <= since]
+    older = [one for one in scored[-1].fields["incidents"] if datetime.fromisoformat(one["since"]) <= since]
     shared = [(len(services.intersection((*_suspects_of(one), *one["affected"]))), one["id"]) for one in older]
     count, name = max(shared, default=(0, ""))
     return name if count else None
@@ -189,7 +204,7 @@ def _suspects_of(incident: Mapping[str, Any]) -> list[str]:
     return [one["service"] for one in incident["suspects"]]
 
 
-def _shorten(incident: str, one: RecordedSnapshot, *, whole: bool) -> bytes:
+def _shorten(incident: str, one: ScoredSnapshot, *, whole: bool) -> bytes:
     """The verdict with this incident alone; if not ``whole``, only with its course."""
     mine = one.find(incident)
     if mine is not None and not whole:
@@ -199,7 +214,7 @@ def _shorten(incident: str, one: RecordedSnapshot, *, whole: bool) -> bytes:
     found = (
         {"suspects": mine["suspects"], "incidents": [mine]} if mine is not None else {"suspects": [], "incidents": []}
     )
-    return json.dumps({**one.verdict, **found, **more}).encode()
+    return json.dumps({**one.fields, **found, **more}).encode()
 
 
 class _Part(NamedTuple):
@@ -209,7 +224,7 @@ class _Part(NamedTuple):
     names: frozenset[str]
 
     @classmethod
-    def of(cls, worst: RecordedSnapshot, incident: Mapping[str, Any], seen: Sequence[RecordedSnapshot]) -> Self:
+    def of(cls, worst: ScoredSnapshot, incident: Mapping[str, Any], seen: Sequence[ScoredSnapshot]) -> Self:
         """The part around an incident, as it was at its highest score: in ``worst``, one of the ``seen`` snapshots."""
         touched, first = _touched_services(worst, incident), next(iter(_suspects_of(incident)), None)
         earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
@@ -217,12 +232,11 @@ class _Part(NamedTuple):
         return cls(touched, touched | _neighbours([worst.snapshot, with_first], touched, first))
 
 
-Moment = tuple[RecordedSnapshot, StoredSnapshot]  # of the whole mesh, and of the part that is stored
-
-
-def _cut(incident: str, seen: Iterable[RecordedSnapshot], part: _Part, worst: RecordedSnapshot) -> list[Moment]:
-    """Return snapshots, each with its share of a part; those that have none are left out."""
-    found: list[Moment] = []
+def _cut(
+    incident: str, seen: Iterable[ScoredSnapshot], part: _Part, worst: ScoredSnapshot
+) -> dict[datetime, ArchivedSnapshot]:
+    """Return the share of a part in snapshots, by time; those that have none are left out."""
+    found: dict[datetime, ArchivedSnapshot] = {}
     row: dict[str, int] = {}
     of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
     for one in seen:
@@ -232,11 +246,11 @@ def _cut(incident: str, seen: Iterable[RecordedSnapshot], part: _Part, worst: Re
             cut, deviations = _share(one, part, row)
             is_worst = one is worst
             packed = pack_snapshot(cut if is_worst else _round(cut))
-            found.append((one, StoredSnapshot(packed, deviations, _shorten(incident, one, whole=is_worst))))
+            found[one.at] = ArchivedSnapshot(packed, deviations, _shorten(incident, one, whole=is_worst))
     return found
 
 
-def _share(one: RecordedSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
+def _share(one: ScoredSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
     """Return the share of a snapshot in which the services of a part have these rows, and its deviations."""
     snapshot = one.snapshot
     calls = _calls_of(snapshot, [row[name] for name in part.touched & row.keys()])
@@ -249,7 +263,7 @@ def _share(one: RecordedSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[
     services = np.flatnonzero(inside)
     changes = tuple(change for change in snapshot.changes if change.service in part.names)
     cut = replace(snapshot.take(services, calls), changes=changes, policies=())
-    return cut, Deviations.take_packed(one.deviations, snapshot, services, calls)
+    return cut, Deviations.take_packed(one.stored.deviations, snapshot, services, calls)
 
 
 def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
@@ -266,12 +280,12 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(worst: RecordedSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
+def _touched_services(worst: ScoredSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
     leading = incident["suspects"][:MAX_SUSPECTS]
     ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
-    scores = np.nan_to_num(Deviations.unpack(worst.deviations, worst.snapshot).services)
+    scores = np.nan_to_num(worst.deviations.services)
     row = find_rows(worst.snapshot.node_ids, set(incident["affected"]))
     affected = sorted(incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
     names = dict.fromkeys([*_suspects_of(incident)[:MAX_SUSPECTS], *filter(None, ends), *affected])
@@ -301,8 +315,8 @@ def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen:
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 
 
-def _fit(details: Details, moments: Sequence[Moment], worst: RecordedSnapshot) -> bytes:
-    """Pack details with as many of the moments as the limits allow."""
+def _fit(details: Details, moments: Mapping[datetime, ArchivedSnapshot], worst: datetime) -> bytes:
+    """Pack details with as many of the snapshots as the limits allow; ``worst``: time of the highest score."""
     most = MAX_MOMENTS
     while True:
         packed = replace(details, moments=tuple(_thin_out(moments, worst, most))).pack()
@@ -311,10 +325,12 @@ def _fit(details: Details, moments: Sequence[Moment], worst: RecordedSnapshot) -
         most //= 2
 
 
-def _thin_out(moments: Sequence[Moment], worst: RecordedSnapshot, most: int) -> list[StoredSnapshot]:
-    """The first moment of each of ``most`` equal spans of time, and the one at the highest score."""
+def _thin_out(moments: Mapping[datetime, ArchivedSnapshot], worst: datetime, most: int) -> list[ArchivedSnapshot]:
+    """The first snapshot in each of ``most`` equal spans of time, and the one at the highest score."""
     if len(moments) <= most:
-        return [stored for _, stored in moments]
-    begin, end = moments[0][0].at, moments[-1][0].at
-    spans = [int(most * ((one.at - begin) / (end - begin))) for one, _ in moments]
-    return [stored for i, (one, stored) in enumerate(moments) if i == 0 or spans[i] != spans[i - 1] or one is worst]
+        return list(moments.values())
+    begin, end = min(moments), max(moments)
+    firsts: dict[int, datetime] = {}
+    for at in moments:
+        firsts.setdefault(int(most * ((at - begin) / (end - begin))), at)
+    return [one for at, one in moments.items() if at in {*firsts.values(), worst}]

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
 from model.verdict import Status
-from serve_app.api.views import Deviations
 from serve_app.stores.history_files import (
     MINUTE,
     ROWS,
@@ -41,9 +40,9 @@ from serve_app.stores.history_files import (
     write_file,
 )
 from serve_app.stores.numbered import NumberedRows
-from serve_app.stores.recorded_snapshot import RecordedSnapshot
 from serve_app.stores.records import ChunkKey, HistoryUpdate
 from serve_app.stores.rows import microseconds
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 
 SEVERITY = [Status.NORMAL, Status.WARMING_UP, Status.PARTIAL, Status.ANOMALOUS]  # the worst last
 
@@ -71,8 +70,8 @@ class HistoryRows:
     series: pa.Table
 
 
-def mesh_row(one: RecordedSnapshot) -> MeshRow:
-    head, at = one.head, one.at
+def mesh_row(one: ScoredSnapshot) -> MeshRow:
+    head, at = one.stored.head, one.at
     changes = tuple(StoredChange(at, change.kind, change.service, change.reason) for change in one.snapshot.changes)
     return MeshRow(at.timestamp(), 1, head.mesh_score, head.mesh_score, head.threshold, head.status, changes)
 
@@ -87,10 +86,10 @@ def unix(at: datetime) -> int:
     return microseconds(at) // 1_000_000
 
 
-def summarize(scored: Sequence[RecordedSnapshot]) -> HistoryRows:
+def summarize(scored: Sequence[ScoredSnapshot]) -> HistoryRows:
     """Return the minutes of some snapshots, oldest first."""
     snapshots = [one.snapshot for one in scored]
-    rows, deviations = NumberedRows.of(snapshots), [Deviations.unpack(one.deviations, one.snapshot) for one in scored]
+    rows, deviations = NumberedRows.of(snapshots), [one.deviations for one in scored]
     times = np.array([unix(one.observed_at) for one in snapshots], np.int64)
     services = SeriesRows(
         np.concatenate(rows.nodes),
@@ -210,7 +209,7 @@ class HistoryWriter:
         self._known = set(sizes)  # what there is, with what is written here
         self._written: dict[ChunkKey, pa.Table] = {}
 
-    def update(self, scored: Sequence[RecordedSnapshot], now: datetime, block: int) -> HistoryUpdate:
+    def update(self, scored: Sequence[ScoredSnapshot], now: datetime, block: int) -> HistoryUpdate:
         """Return the files to write and those to delete.
 
         Args:
@@ -218,7 +217,7 @@ class HistoryWriter:
             now: time of the newest snapshot, which is not among them.
             block: seconds of a block.
         """
-        times: dict[int, list[RecordedSnapshot]] = {}
+        times: dict[int, list[ScoredSnapshot]] = {}
         for one in scored:
             times.setdefault(start_of(unix(one.snapshot.observed_at), MINUTE), []).append(one)
         for start, snapshots in times.items():

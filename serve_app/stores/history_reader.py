@@ -32,7 +32,7 @@ AT_ONCE = 128  # files that are read at once, some MB
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSpan:
+class HistorySpan:
     """The part of a period that rows of one step cover; Unix times, s, without the end."""
 
     step: int
@@ -41,7 +41,7 @@ class StoredSpan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StoredMoment:
+class HistorySnapshot:
     """A row of the whole mesh as a snapshot, with its anomaly scores."""
 
     row: MeshRow
@@ -71,7 +71,7 @@ class HistoryReader:
         minutes = self.first(MINUTE) if step == TEN_MINUTES else None
         return first if minutes is None else min(first or minutes, minutes)
 
-    def plan(self, begin: int, end: int, least_step: int) -> list[StoredSpan]:
+    def plan(self, begin: int, end: int, least_step: int) -> list[HistorySpan]:
         """Which rows to read for a period: the coarsest that are at most ``least_step`` long, or the only ones that
         there are. Newest minutes are read where there are no rows of ten minutes yet."""
         minutes, tens = self.first(MINUTE), self._starts[TEN_MINUTES]
@@ -79,13 +79,13 @@ class HistoryReader:
             return []
         is_coarse = bool(tens) and (least_step >= TEN_MINUTES or minutes is None or begin < minutes)
         if not is_coarse:
-            return [StoredSpan(MINUTE, begin, end)]
+            return [HistorySpan(MINUTE, begin, end)]
         newest = self._rows_of(TEN_MINUTES, tens[-1])
         border = int(newest[-1].at) + TEN_MINUTES if newest else tens[-1]
-        spans = StoredSpan(TEN_MINUTES, begin, min(end, border)), StoredSpan(MINUTE, max(begin, border), end)
+        spans = HistorySpan(TEN_MINUTES, begin, min(end, border)), HistorySpan(MINUTE, max(begin, border), end)
         return [span for span in spans if span.begin < span.end]
 
-    def mesh_rows(self, spans: Iterable[StoredSpan]) -> list[MeshRow]:
+    def mesh_rows(self, spans: Iterable[HistorySpan]) -> list[MeshRow]:
         """The rows of the mesh, oldest first."""
         found = []
         for span in spans:
@@ -94,12 +94,12 @@ class HistoryReader:
             found += [row for row in rows if span.begin <= row.at < span.end]
         return found
 
-    def end(self, spans: Sequence[StoredSpan], default: float) -> float:
+    def end(self, spans: Sequence[HistorySpan], default: float) -> float:
         """The Unix time up to which there are rows of a period, s; ``default`` if there are none."""
         ends = (rows[-1].at + span.step for span in reversed(spans) if (rows := self.mesh_rows([span])))
         return next(ends, default)
 
-    def series(self, spans: Iterable[StoredSpan], service: str, source: str | None = None) -> PastSeries:
+    def series(self, spans: Iterable[HistorySpan], service: str, source: str | None = None) -> PastSeries:
         """The rows of a service, or of the calls from ``source`` to it."""
         metrics = NODE_METRICS if source is None else EDGE_METRICS
         found = []
@@ -114,7 +114,7 @@ class HistoryReader:
                     found.append(PastSeries(metrics, times[rows].astype(np.float64), values, scores))
         return PastSeries.join(metrics, found)
 
-    def highest_scores(self, spans: Iterable[StoredSpan]) -> dict[str, tuple[float, int]]:
+    def highest_scores(self, spans: Iterable[HistorySpan]) -> dict[str, tuple[float, int]]:
         """The highest anomaly score of each service that was scored, and the Unix time of its row, s."""
         found: dict[str, tuple[float, int]] = {}
         for span in spans:
@@ -130,15 +130,15 @@ class HistoryReader:
                         found[name] = float(best[i]), at[i]
         return found
 
-    def moment(self, at: int) -> StoredMoment | None:
+    def moment(self, at: int) -> HistorySnapshot | None:
         """The row that has a Unix time, of a minute if possible; None if nothing is stored of it."""
         for step in (MINUTE, TEN_MINUTES):
-            found = next(self.moments(StoredSpan(step, at // step * step, at // step * step + 1)), None)
+            found = next(self.moments(HistorySpan(step, at // step * step, at // step * step + 1)), None)
             if found is not None:
                 return found
         return None
 
-    def moments(self, span: StoredSpan, services: Collection[str] | None = None) -> Iterator[StoredMoment]:
+    def moments(self, span: HistorySpan, services: Collection[str] | None = None) -> Iterator[HistorySnapshot]:
         """All rows of a period as snapshots, oldest first. With ``services``, only parts of the mesh that have them and
         the calls to them."""
         for start in self._files(span):
@@ -152,7 +152,7 @@ class HistoryReader:
                     calls = np.flatnonzero(is_call & (times == int(row.at) // TEN_MINUTES * TEN_MINUTES))
                     yield _moment(row, span.step, whole.take(here), whole.take(calls))
 
-    def _files(self, span: StoredSpan) -> list[int]:
+    def _files(self, span: HistorySpan) -> list[int]:
         """The starts of the files that may have rows of a period, oldest first."""
         first = start_of(span.begin, span.step)
         return [start for start in self._starts[span.step] if first <= start < span.end]
@@ -184,7 +184,7 @@ class HistoryReader:
                 yield pa.concat_tables(found.values())
 
 
-def _moment(row: MeshRow, step: int, services: pa.Table, calls: pa.Table) -> StoredMoment:
+def _moment(row: MeshRow, step: int, services: pa.Table, calls: pa.Table) -> HistorySnapshot:
     place_of = {name: place for place, name in enumerate(_names(services["service"]))}
     ends = [[place_of.get(name, -1) for name in _names(calls[end])] for end in ("source", "service")]
     index, of_calls = np.array(ends, np.int64), matrix(calls, EDGE_METRICS)
@@ -197,7 +197,7 @@ def _moment(row: MeshRow, step: int, services: pa.Table, calls: pa.Table) -> Sto
         observed_at=datetime.fromtimestamp(row.at, UTC),
     )
     scores = [matrix(table, ["score"])[:, 0] for table in (services, calls)]
-    return StoredMoment(row, step, snapshot, Deviations(scores[0], scores[1][known]))
+    return HistorySnapshot(row, step, snapshot, Deviations(scores[0], scores[1][known]))
 
 
 def _names(column: pa.ChunkedArray) -> list[str]:

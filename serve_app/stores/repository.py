@@ -13,7 +13,6 @@ from model.snapshot import MeshSnapshot
 from model.state.history import block_length
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
-from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import (
@@ -37,9 +36,9 @@ from serve_app.stores.archive import (
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
 from serve_app.stores.history_files import read_files
-from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.records import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.rows import ONE_STEP, time_of
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, gauges, match_verdicts, unpack_window
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
@@ -83,8 +82,13 @@ class MeshRepository:
         self._guard = Lock()
         self._reads: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 
+    def check(self) -> None:
+        """Read once, to raise any error of the store such as ``StoreGone``."""
+        self.store.load("tagae-readiness")
+
     def get(self, mesh: str) -> CachedMesh:
-        """A mesh from the cache, else from the store; revision 0 if nothing is stored.
+        """A mesh from the cache, else from the store; revision 0 if nothing is stored. If another session has written
+        it since, the store refuses the next write.
 
         Reading a large mesh can take longer than the deadline of a snapshot. So it stays in memory if there is room,
         and a repeated snapshot finds it there, or waits for the read that is under way.
@@ -95,67 +99,59 @@ class MeshRepository:
         with self._read_lock(mesh):
             found = self.cached.get(mesh)
             if found is None:
-                found = self._load(mesh)
+                found = self._read(mesh)
                 if found.revision:
                     self.cached.offer(mesh, found)
             return found
 
-    def _read_lock(self, mesh: str) -> Lock:
-        """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
-        with self._guard:
-            return self._reads.setdefault(mesh, Lock())
-
-    def check(self) -> None:
-        """Read once, to raise any error of the store such as ``StoreGone``."""
-        self.store.load("tagae-readiness")
-
-    def load_stored(self, mesh: str) -> StoredMesh:
-        """The stored form of a mesh; ``UnknownMesh`` if it has only a baseline."""
-        stored = self.store.load(mesh)
-        if stored is None:
-            raise unknown_mesh(mesh)
-        if not stored.verdict:
-            raise UnknownMesh(f"mesh {mesh!r}: has a baseline but no verdict yet; push a snapshot")
-        return stored
-
-    def refresh(self, stored: StoredMesh) -> CachedMesh:
-        """The cached mesh if it has this revision, else the mesh from the store."""
-        entry = self.cached.get(stored.mesh)
-        if entry is None or entry.revision != stored.revision:
-            entry = self._load(stored.mesh)
-        return entry
-
     def reload(self, mesh: str) -> CachedMesh:
-        """The mesh as the store has it now; empty if another session deleted it or made room."""
+        """A mesh as the store has it now; revision 0 if nothing is stored, such as after another session deleted it."""
         stored = self.store.load(mesh)
         if stored is None:
             self.cached.drop(mesh)
             return CachedMesh(Mesh(), 0)
-        return self.refresh(stored)
+        return self._refresh(stored)
+
+    def load(self, mesh: str) -> CachedMesh:
+        """A mesh that has a verdict, as the store has it now."""
+        found = self._refresh(self._load_newest(mesh))
+        if not found.mesh.state.window:  # deleted in between, or of another version and set aside when it was read
+            raise unknown_mesh(mesh)
+        return found
 
     def load_state(self, mesh: str) -> MeshState:
-        """The newest state of a mesh that has a verdict."""
-        return self.refresh(self.load_stored(mesh)).mesh.state
+        """The newest state of a mesh that has a verdict; its window is not empty."""
+        return self.load(mesh).mesh.state
 
-    def load_record(self, mesh: str, at: datetime | None = None) -> Record:
+    def load_verdict(self, mesh: str, at: datetime | None = None) -> StoredVerdict:
         """The verdict of the snapshot of this time, or ``UnknownInstant``; None: of the newest."""
         if at is None:
-            return Record.unpack(self.load_stored(mesh).verdict)
-        kept = self.store.verdict_at(mesh, at)
-        if kept is None:
-            self.load_stored(mesh)  # raises if the mesh is unknown
+            return StoredVerdict.unpack(self._load_newest(mesh).verdict)
+        found = self.store.verdict_at(mesh, at)
+        if found is None:
+            self._load_newest(mesh)  # raises if the mesh is unknown
             raise unknown_instant(mesh, at)
-        return Record.unpack(kept[1])
+        return StoredVerdict.unpack(found[1])
 
-    def load_snapshot(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
-        """The snapshot of this time, or ``UnknownInstant``, with its verdict; None: the newest."""
-        stored = self.load_stored(mesh)
-        record = Record.unpack(stored.verdict) if at is None else self.load_record(mesh, at)
-        window, time = self.refresh(stored).mesh.state.window, at or stored.observed_at
-        snapshot = next((s for s in reversed(window) if s.observed_at == time), None)
-        if snapshot is None:  # deleted, or left the window, in between
-            raise unknown_mesh(mesh) if at is None else unknown_instant(mesh, at)
-        return StoredSnapshot(pack_snapshot(snapshot), record.deviations, record.document)
+    def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[StoredVerdict]:
+        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first."""
+        verdicts = self._verdicts(mesh, since, limit)
+        if not verdicts and self.store.load(mesh) is None:
+            raise unknown_mesh(mesh)
+        return verdicts
+
+    def load_scored(self, mesh: str, state: MeshState, at: datetime | None = None) -> ScoredSnapshot:
+        """The snapshot of this time in the window of a state, with its verdict, or ``UnknownInstant``; None: the
+        newest."""
+        snapshot = next((one for one in reversed(state.window) if at in (None, one.observed_at)), None)
+        if snapshot is None:
+            assert at is not None  # a mesh with a verdict has a newest snapshot
+            raise unknown_instant(mesh, at)
+        return ScoredSnapshot(snapshot, self.load_verdict(mesh, snapshot.observed_at))
+
+    def load_window(self, mesh: str, state: MeshState, since: datetime | None = None) -> list[ScoredSnapshot]:
+        """The snapshots in the window of a state with their verdicts, oldest first; only later ones than ``since``."""
+        return match_verdicts(state.window, self.load_verdicts(mesh, since, len(state.window)))
 
     def repeat_verdict(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
         """JSON of the stored verdict of a snapshot that was sent again.
@@ -182,7 +178,7 @@ class MeshRepository:
                 f"is of {newest}; send each instant once",
                 pointer="/observed_at",
             )
-        return Record.unpack(verdict).document
+        return StoredVerdict.unpack(verdict).document
 
     def replace(self, mesh: str, entry: CachedMesh, incidents: tuple[ArchivedIncident, ...] = ()) -> CachedMesh:
         """Store a state without counting a snapshot, and incidents of the archive with it. The entry has the revision
@@ -221,7 +217,7 @@ class MeshRepository:
         Returns:
             The entry for the cache, and the result of the change.
         """
-        entry = self.refresh(self.load_stored(mesh))
+        entry = self.load(mesh)
         archived = None if incident is None else self.store.incident(mesh, incident)
         before = None if archived is None else unpack_document(archived.document)
         state, after, result = change(entry.mesh.state, before)
@@ -240,7 +236,7 @@ class MeshRepository:
         snapshot: MeshSnapshot,
         packed: bytes,
         verdict: VerdictDocument,
-        record: Record,
+        stored: StoredVerdict,
         *,
         keep: int,
     ) -> CachedMesh:
@@ -248,7 +244,7 @@ class MeshRepository:
 
         Args:
             packed: the stored form of the snapshot.
-            record: the stored form of the verdict.
+            stored: the stored form of the verdict.
             keep: at most this many snapshots stay.
 
         Returns:
@@ -257,31 +253,30 @@ class MeshRepository:
         state, full = after.state, before.full
         is_costly = before.was_loaded and before.steps >= FEW_STEPS  # the next read should have fewer
         is_step = full is not None and not is_costly and not _is_full_due(state, before.steps, keep)
-        stored = pack_step(state.memory, before.steps + 1) if is_step else pack_state(state)
+        packed_state = pack_step(state.memory, before.steps + 1) if is_step else pack_state(state)
         new = NewSnapshot(
             state.sequence,
             snapshot.observed_at,
             packed,
             snapshot.digest,
-            stored,
-            record.pack(),
-            self._update_archive(mesh, verdict, record, state, keep),
+            packed_state,
+            stored.pack(),
+            self._update_archive(mesh, verdict, stored, state, keep),
             is_step,
-            self._update_history(mesh, record, state, keep),
+            self._update_history(mesh, state, keep),
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
         return CachedMesh(after, revision, full) if is_step else CachedMesh.in_full(after, revision)
 
     def _update_archive(
-        self, mesh: str, verdict: VerdictDocument, record: Record, state: MeshState, keep: int
+        self, mesh: str, verdict: VerdictDocument, stored: StoredVerdict, state: MeshState, keep: int
     ) -> tuple[ArchivedIncident, ...]:
         """The incidents that the archive has to store with a snapshot, after which the mesh has this state."""
         wanted = due(verdict, self.store.open_incidents(mesh), keep)
         if not wanted:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
-        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, keep)]
-        scored = RecordedSnapshot.match(state.window, [*records, record])
+        scored = match_verdicts(state.window, [*self._verdicts(mesh, None, keep), stored])
         written: dict[str, ArchivedIncident] = {}
         for name in wanted:
             if (one := archive(name, scored, verdict.sequence, self.store.incident(mesh, name))) is not None:
@@ -293,7 +288,7 @@ class MeshRepository:
                 written[home.id] = merged
         return tuple(written.values())
 
-    def _update_history(self, mesh: str, record: Record, state: MeshState, keep: int) -> HistoryUpdate:
+    def _update_history(self, mesh: str, state: MeshState, keep: int) -> HistoryUpdate:
         """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""
         window = state.window
         if self._history is None or len(window) < 2:
@@ -305,8 +300,7 @@ class MeshRepository:
         sizes = self.store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
-        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, keep)]
-        scored = RecordedSnapshot.match(window[:-1], records)
+        scored = match_verdicts(window[:-1], self._verdicts(mesh, since, keep))
         if not scored:  # another session has deleted the mesh
             return {}
         writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
@@ -314,25 +308,18 @@ class MeshRepository:
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
         """An archived incident with its details, or ``UnknownIncident``. One that is open is brought up to date."""
-        stored = self.load_stored(mesh)
+        self._load_newest(mesh)  # raises if the mesh is unknown
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
-            window = self.refresh(stored).mesh.state.window
-            scored = RecordedSnapshot.match(window, self.load_records(mesh, None, len(window)))
-            archived = archive(incident, scored, stored.sequence, archived) if scored else archived
+            state = self.load_state(mesh)
+            scored = self.load_window(mesh, state)
+            archived = archive(incident, scored, state.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(
                 f"mesh {mesh!r}: expected an incident of its archive, got {incident[:80]!r}; take an id from the "
                 "list of incidents"
             )
         return archived
-
-    def load_records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
-        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first."""
-        kept = self.store.verdicts(mesh, since, limit)
-        if not kept and self.store.load(mesh) is None:
-            raise unknown_mesh(mesh)
-        return [Record.unpack(verdict) for verdict in kept]
 
     def gauges(self) -> list[MeshGauges]:
         """The gauges of all stored meshes. It loads no state."""
@@ -342,16 +329,33 @@ class MeshRepository:
         if not self.store.delete(mesh):
             raise unknown_mesh(mesh)
 
-    def _load(self, mesh: str) -> CachedMesh:
-        """Load a mesh from the store. If another session appends between the two reads, the revision is outdated, and
-        the store refuses the next write."""
-        started = time.perf_counter()
-        entry = self._read(mesh)
-        if entry.revision and self._instruments is not None:
-            self._instruments.observe(MESH_LOAD, time.perf_counter() - started)
+    def _verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[StoredVerdict]:
+        return [StoredVerdict.unpack(verdict) for verdict in self.store.verdicts(mesh, since, limit)]
+
+    def _load_newest(self, mesh: str) -> StoredMesh:
+        """What is stored of a mesh; ``UnknownMesh`` if it has only a baseline."""
+        stored = self.store.load(mesh)
+        if stored is None:
+            raise unknown_mesh(mesh)
+        if not stored.verdict:
+            raise UnknownMesh(f"mesh {mesh!r}: has a baseline but no verdict yet; push a snapshot")
+        return stored
+
+    def _refresh(self, stored: StoredMesh) -> CachedMesh:
+        """The cached mesh if it has this revision, else the mesh from the store."""
+        entry = self.cached.get(stored.mesh)
+        if entry is None or entry.revision != stored.revision:
+            entry = self._read(stored.mesh)
         return entry
 
+    def _read_lock(self, mesh: str) -> Lock:
+        """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
+        with self._guard:
+            return self._reads.setdefault(mesh, Lock())
+
     def _read(self, mesh: str) -> CachedMesh:
+        """A mesh from the store; revision 0 if nothing is stored, or it was set aside."""
+        started = time.perf_counter()
         stored = self.store.load_state(mesh)
         if stored is None:
             return CachedMesh(Mesh(), 0)
@@ -375,6 +379,8 @@ class MeshRepository:
             replayed = ((window[number], step) for number, step in zip(numbers, steps, strict=True))
             state = self._replay(mesh, state, replayed)
         full = FullState(begin, stored.state_revision)
+        if self._instruments is not None:
+            self._instruments.observe(MESH_LOAD, time.perf_counter() - started)
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
 
 

@@ -16,8 +16,8 @@ from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.errors import InvalidParameter
 from serve_app.stores.archive import unpack_json
-from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.records import ArchivedIncident
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 from serve_app.web.expectation import metric_histories
 from serve_app.web.history import (
     ListedIncident,
@@ -32,7 +32,6 @@ from serve_app.web.history import (
     signal_values,
 )
 from serve_app.web.period import Subject
-from serve_app.web.scored_snapshot import ScoredSnapshot
 
 MAX_SNAPSHOTS = 240  # of the metrics
 MAX_NEIGHBOURS = 100  # callers, and callees
@@ -54,7 +53,7 @@ def details(
     state: MeshState,
     moment: ScoredSnapshot,
     shown: Sequence[MeshSnapshot],
-    records: Iterable[Record],
+    stored: Iterable[StoredVerdict],
     archived: Iterable[ArchivedIncident],
     mesh: str,
     links: Links,
@@ -67,7 +66,7 @@ def details(
         state: newest of the mesh.
         moment: selected.
         shown: the snapshots of the charts, see :func:`span`.
-        records: of the verdicts of ``shown``, oldest first.
+        stored: the verdicts of ``shown``, oldest first.
         archived: incidents of the subject up to the moment, the newest first.
         mesh: its name, for links.
         links: to other tools.
@@ -83,7 +82,7 @@ def details(
             f"{'service' if subject.source is None else 'calls'} {what}: expected in one of the {len(shown)} kept "
             "snapshots, got none; take a name from the graph"
         )
-    verdicts = [read_verdict(record.document) for record in records]
+    verdicts = [read_verdict(one.document) for one in stored]
     at, observed = moment.snapshot.observed_at, ~np.isnan(table)
     until = [i for i, snapshot in enumerate(shown) if snapshot.observed_at <= at]
     measured = [i for i in until if observed[i].any()]

@@ -13,7 +13,7 @@ from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshS
 from model.state.mesh_state import MeshState
 from serve_app.api.views import Deviations
 from serve_app.stores.numbered import NumberedRows
-from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.web.period import Subject
 
 
@@ -63,21 +63,21 @@ read_verdict = msgspec.json.Decoder(ListedVerdict).decode
 read_incident = msgspec.json.Decoder(ListedIncident).decode
 
 
-def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes:
+def timeline(stored: Sequence[StoredVerdict], window: Sequence[MeshSnapshot]) -> bytes:
     """Return JSON of a ``TimelineDocument``.
 
     Args:
-        records: of the verdicts to return, oldest first.
+        stored: the verdicts to return, oldest first.
         window: all kept snapshots, at least one; they hold the planned changes.
     """
-    verdicts = [read_verdict(record.document) for record in records]
+    verdicts = [read_verdict(one.document) for one in stored]
     times = {verdict.observed_at for verdict in verdicts}
     columns: dict[str, Any] = {
         name: [getattr(verdict, name) for verdict in verdicts]
         for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage")
     }
     columns["missing_parts"] = [len(verdict.missing_parts) for verdict in verdicts]
-    columns["milliseconds"] = [r.seconds if r.seconds is None else round(1e3 * r.seconds, 2) for r in records]
+    columns["milliseconds"] = [one.seconds if one.seconds is None else round(1e3 * one.seconds, 2) for one in stored]
     columns["incidents"] = _incidents(verdicts)
     columns["changes"] = [
         {"at": at, **asdict(change)}

@@ -15,11 +15,10 @@ from serve_app.api.schemas.incidents import (
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.subject import likely_suspects
 from serve_app.stores.archive import SEVERITIES, Details, unpack_document
-from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.records import ArchivedIncident, IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 
 BLOCK = 200  # archived incidents that are read at once
 MAX_SHOWN = 5  # earlier incidents that resemble one, and actions that helped then
@@ -41,8 +40,7 @@ class IncidentViews:
     def overview(self, mesh: str, wanted: IncidentFilter, of_period: bool, team: str | None = None) -> bytes:
         """JSON of the incidents that match: of a period, or those that are open now. ``team``: only those that belong
         to it; None: all."""
-        stored = self._meshes.load_stored(mesh)
-        newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
+        newest = VerdictDocument.model_validate_json(self._meshes.load_verdict(mesh).document)
         found, following = (
             self._past(mesh, newest, wanted, team) if of_period else (self._find_open(mesh, newest, wanted, team), None)
         )
@@ -79,11 +77,7 @@ class IncidentViews:
         Raises:
             UnknownIncident: there is none.
         """
-        details = Details.unpack(self._meshes.load_incident(mesh, incident).details)
-        return [
-            replace(ScoredSnapshot.of(one.snapshot, one), of_mesh=(details.services, details.calls))
-            for one in details.read()
-        ]
+        return Details.unpack(self._meshes.load_incident(mesh, incident).details).read()
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
         """The incidents that ended before one began and resemble it: the same first suspect and kind, or mostly the

@@ -1,7 +1,7 @@
 """The queries of the page about the past of a mesh: any period, and any moment. They only read."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -17,11 +17,12 @@ from serve_app.stores.archive import unpack_document
 from serve_app.stores.history import mesh_row
 from serve_app.stores.history_files import MINUTE, TEN_MINUTES, PastSeries
 from serve_app.stores.history_reader import HistoryReader
-from serve_app.stores.recorded_snapshot import RecordedSnapshot
 from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.comparison import Focus, PeriodSample, comparison
 from serve_app.web.history import instant, metric_table, row_of, score_of
+from serve_app.web.moment import Moment
 from serve_app.web.period import Ends, RangeSteps, Subject, TimeRange
 from serve_app.web.range import (
     ARCHIVE,
@@ -34,7 +35,6 @@ from serve_app.web.range import (
     series_columns,
     usual_range,
 )
-from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
 MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
@@ -69,15 +69,15 @@ class PastQueries:
             past: of the subject, from the mesh's Prometheus; None: use what is stored.
             problem: why Prometheus was asked in vain.
         """
-        state = self._meshes.refresh(self._meshes.load_stored(mesh)).mesh.state
+        state = self._meshes.load_state(mesh)
         window, reader = state.window, HistoryReader(self._meshes, mesh)
         oldest, newest = window[0].observed_at, window[-1].observed_at
         begin, end = period.start.timestamp(), min(period.end, newest).timestamp()
         history_from = reader.first(TEN_MINUTES)
         is_kept = history_from is None or period.start >= oldest
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
-        tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
-        tail = [one for one in tail if one.snapshot.observed_at <= period.end]
+        tail_from = _time(reader.end(spans, begin)) - ONE_STEP
+        tail = [one for one in self._meshes.load_window(mesh, state, tail_from) if one.at <= period.end]
         rows = [*reader.mesh_rows(spans), *map(mesh_row, tail)]
         series, expected = None, None
         if past is not None:
@@ -120,7 +120,7 @@ class PastQueries:
             }
         )
 
-    def moment(self, mesh: str, at: datetime) -> PastMoment:
+    def moment(self, mesh: str, at: datetime) -> Moment:
         """Return the mesh at a past time, with the incidents of that time.
 
         Raises:
@@ -129,10 +129,13 @@ class PastQueries:
         state = self._meshes.load_state(mesh)
         kept = next((one for one in reversed(state.window) if one.observed_at <= at), None)
         if kept is not None and (at - kept.observed_at).total_seconds() < state.interval_seconds:
-            scored = ScoredSnapshot.of(kept, self._meshes.load_record(mesh, kept.observed_at))
-            score, threshold = scored.verdict.mesh_score, scored.verdict.threshold
-            return PastMoment.of(
-                scored, source=SNAPSHOTS, step_seconds=state.interval_seconds, mesh_score=score, threshold=threshold
+            scored = self._meshes.load_scored(mesh, state, kept.observed_at)
+            return replace(
+                Moment.of(scored),
+                source=SNAPSHOTS,
+                step_seconds=state.interval_seconds,
+                mesh_score=scored.verdict.mesh_score,
+                threshold=scored.verdict.threshold,
             )
         reader = HistoryReader(self._meshes, mesh)
         found = reader.moment(int(at.timestamp() // 1))
@@ -144,16 +147,16 @@ class PastQueries:
                 + "; choose a time from its range"
             )
         row, incidents = found.row, self._incidents(mesh, found.snapshot.observed_at, found.step)
-        return PastMoment(
+        return Moment(
             found.snapshot, found.deviations, row.status, incidents, _suspects(incidents), ARCHIVE, found.step,
             row.highest_score, row.threshold,
         )  # fmt: skip
 
-    def wrap(self, mesh: str, snapshot: MeshSnapshot) -> PastMoment:
+    def wrap(self, mesh: str, snapshot: MeshSnapshot) -> Moment:
         """Return a past moment from a snapshot that was not scored."""
         unknown, step = Deviations.unpack(b"", snapshot), self._meshes.load_state(mesh).interval_seconds
         incidents = self._incidents(mesh, snapshot.observed_at, 0.0)
-        return PastMoment(snapshot, unknown, Status.PARTIAL, incidents, _suspects(incidents), PROMETHEUS, step)
+        return Moment(snapshot, unknown, Status.PARTIAL, incidents, _suspects(incidents), PROMETHEUS, step)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
         """Return JSON of the differences between two periods; with ``service``, all of that service, its other
@@ -212,11 +215,6 @@ class PastQueries:
         worst_first = sorted(archived, key=lambda one: -one.severity)
         return [unpack_document(one.document) for one in worst_first]
 
-    def _score_rows(self, mesh: str, window: Sequence[MeshSnapshot], since: datetime) -> list[RecordedSnapshot]:
-        """The kept snapshots from a time on, with their verdicts."""
-        records = self._meshes.load_records(mesh, since - ONE_STEP, len(window))
-        return RecordedSnapshot.match((one for one in window if one.observed_at >= since), records)
-
 
 def _suspects(incidents: Iterable[IncidentDocument]) -> list[str]:
     return [suspect.service for incident in incidents for suspect in incident.suspects]
@@ -226,15 +224,12 @@ def _time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def _tail_series(tail: Sequence[RecordedSnapshot], subject: Subject) -> list[PastSeries]:
+def _tail_series(tail: Sequence[ScoredSnapshot], subject: Subject) -> list[PastSeries]:
     values = metric_table([one.snapshot for one in tail], subject)
     if values is None:
         return []
     times = np.array([one.snapshot.observed_at.timestamp() for one in tail])
-    scores = [
-        score_of(Deviations.unpack(one.deviations, one.snapshot), row_of(one.snapshot, subject), subject)
-        for one in tail
-    ]
+    scores = [score_of(one.deviations, row_of(one.snapshot, subject), subject) for one in tail]
     return [PastSeries(subject.metrics, times, values, np.array(scores, np.float32))]
 
 
@@ -248,12 +243,12 @@ def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: R
 
 
 def _most_unusual(
-    stored: Mapping[str, tuple[float, int]], tail: Sequence[RecordedSnapshot]
+    stored: Mapping[str, tuple[float, int]], tail: Sequence[ScoredSnapshot]
 ) -> list[tuple[str, float, datetime]]:
     """The services with the highest scores of a period: name, score, and time of its row."""
     found = {name: (score, _time(at)) for name, (score, at) in stored.items()}
     for one in tail:
-        scores = Deviations.unpack(one.deviations, one.snapshot).services
+        scores = one.deviations.services
         for i in np.flatnonzero(scores > 0).tolist():
             name, score = one.snapshot.node_ids[i], float(scores[i])
             if score > found.get(name, (0.0, None))[0]:

@@ -21,9 +21,10 @@ from serve_app.api.codec import unpack_snapshot
 from serve_app.api.views import graph_document, incident_services
 from serve_app.errors import InvalidParameter
 from serve_app.stores.history_files import MINUTE
-from serve_app.stores.history_reader import HistoryReader, StoredSpan
-from serve_app.stores.records import IncidentFilter, StoredMesh
-from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
+from serve_app.stores.history_reader import HistoryReader, HistorySpan
+from serve_app.stores.records import IncidentFilter
+from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
 from serve_app.web.front_door import Period, front_door, outside
@@ -31,9 +32,9 @@ from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
 from serve_app.web.incidents import NOTICE
+from serve_app.web.moment import Moment
 from serve_app.web.past import ONE_STEP, PastQueries
 from serve_app.web.period import Subject
-from serve_app.web.scored_snapshot import Moment, ScoredSnapshot, match_records
 
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
@@ -42,7 +43,7 @@ COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 SECONDS_BEFORE = 900  # an incident: what is usual, if the window of snapshots is shorter than the incident
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
-MapKey = tuple[datetime | None, tuple[str, ...]]
+MapKey = tuple[datetime, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class PageQueries:
         Raises:
             InvalidParameter: the snapshot does not have the service, and the verdict does not miss it.
         """
-        _, moment = self._moment(self._meshes.load_stored(mesh), at)
+        moment = self._meshes.load_scored(mesh, self._meshes.load_state(mesh), at)
         around = incident_services(moment.verdict) if service is None else {service}
         document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
         if service is not None and not document["services"] and service not in document["vanished"]:
@@ -87,11 +88,11 @@ class PageQueries:
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
         """Return JSON of the verdicts later than ``since``, as columns."""
-        return timeline(self._meshes.load_records(mesh, since, limit), self._window(mesh))
+        return timeline(self._meshes.load_verdicts(mesh, since, limit), self._meshes.load_state(mesh).window)
 
     def services(self, mesh: str, text: str, limit: int) -> bytes:
         """Return JSON of at most ``limit`` services of the kept snapshots whose names contain a text."""
-        return find_services(self._window(mesh), text, limit)
+        return find_services(self._meshes.load_state(mesh).window, text, limit)
 
     def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
         """Return the JSON document of a service or call, up to the newest snapshot or to a given time. ``links``
@@ -100,22 +101,23 @@ class PageQueries:
         Raises:
             InvalidParameter: no kept snapshot has it.
         """
-        state, moment = self._moment(self._meshes.load_stored(mesh), at)
-        at = moment.snapshot.observed_at
+        state = self._meshes.load_state(mesh)
+        moment = self._meshes.load_scored(mesh, state, at)
+        at = moment.at
         shown = span(state.window, at)
-        records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
+        verdicts = self._meshes.load_verdicts(mesh, shown[0].observed_at - ONE_STEP, len(shown))
         wanted = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
         archived = self._meshes.store.incidents(mesh, wanted)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
-        return details(subject, state, moment, shown, records, archived, mesh, links, owner)
+        return details(subject, state, moment, shown, verdicts, archived, mesh, links, owner)
 
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time."""
-        stored = self._meshes.load_stored(mesh)
-        key, cache = (at or stored.observed_at, tuple(expand)), self._of(mesh)
+        at = at or self._meshes.load_verdict(mesh).head.observed_at
+        key, cache = (at, tuple(expand)), self._of(mesh)
         if key not in cache.maps:
-            state, scored = self._moment(stored, at)
-            moment = Moment.of(scored)
+            state = self._meshes.load_state(mesh)
+            moment = Moment.of(self._meshes.load_scored(mesh, state, at))
             cache.layout = _update_layout(cache.layout, state, moment)
             until = [one for one in state.window if one.observed_at <= moment.snapshot.observed_at]
             # The archive is behind by some snapshots: a notice may be an alert by now.
@@ -136,8 +138,8 @@ class PageQueries:
         return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
-        window = self._meshes.load_state(mesh).window
-        return match_records(window, self._meshes.load_records(mesh, None, len(window)))
+        """The kept snapshots with their verdicts, oldest first."""
+        return self._meshes.load_window(mesh, self._meshes.load_state(mesh))
 
     def forget(self, mesh: str) -> None:
         self._caches.pop(mesh, None)
@@ -148,12 +150,6 @@ class PageQueries:
         while len(self._caches) > MAX_MESHES:
             self._caches.popitem(last=False)
         return cache
-
-    def _window(self, mesh: str) -> tuple[MeshSnapshot, ...]:
-        window = self._meshes.load_state(mesh).window
-        if not window:  # of another version, and set aside when it was read
-            raise unknown_mesh(mesh)
-        return window
 
     def _calm(
         self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
@@ -169,18 +165,8 @@ class PageQueries:
         if calm or not open_now:
             return calm
         until = int(min(since for since, _ in open_now).timestamp()) // MINUTE * MINUTE
-        minutes = HistoryReader(self._meshes, mesh).moments(StoredSpan(MINUTE, until - SECONDS_BEFORE, until))
+        minutes = HistoryReader(self._meshes, mesh).moments(HistorySpan(MINUTE, until - SECONDS_BEFORE, until))
         return self._calm(mesh, [one.snapshot for one in minutes])
-
-    def _moment(self, stored: StoredMesh, at: datetime | None) -> tuple[MeshState, ScoredSnapshot]:
-        """The newest state of a mesh, and the mesh at a time; None: at its newest snapshot."""
-        at = at or stored.observed_at
-        assert at is not None  # a mesh with a verdict
-        state, record = self._meshes.refresh(stored).mesh.state, self._meshes.load_record(stored.mesh, at)
-        snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
-        if snapshot is None:  # dropped in the meantime
-            raise unknown_instant(stored.mesh, at)
-        return state, ScoredSnapshot.of(snapshot, record)
 
 
 def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:

@@ -26,7 +26,7 @@ from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import LocalRunner, Mesh, PreparedSnapshot, options, run_now, run_stages
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_store
-from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.scored_snapshot import StoredVerdict
 from tests.live.programs import Program
 from tests.live.ray_nodes import Nodes, run_nodes
 from tests.live.redis import RedisProgram
@@ -262,6 +262,6 @@ def check_store(settings: Settings, senders: Sequence[Sender]) -> None:
             last, keep = len(sender.verdicts), settings.model.window_size
             assert stored.sequence == last
             assert [number for number, _ in store.window(sender.mesh)] == list(range(max(1, last - keep + 1), last + 1))
-            records = [Record.unpack(row) for row in store.verdicts(sender.mesh, None, last)]
+            records = [StoredVerdict.unpack(row) for row in store.verdicts(sender.mesh, None, last)]
             for record, got in zip(records, sender.verdicts[-keep:], strict=True):
                 assert_same(json.loads(record.document), got, sender.mesh)

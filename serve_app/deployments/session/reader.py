@@ -15,14 +15,14 @@ from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import ScoringDocument
-from serve_app.api.views import Deviations, plan_document
+from serve_app.api.views import plan_document
 from serve_app.deployments.scoring.messages import Resume
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed, plan_of
-from serve_app.stores.recorded_snapshot import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import PageQueries
@@ -72,7 +72,7 @@ class Reader:
 
     def resume(self, mesh: str) -> Resume:
         try:
-            newest = VerdictDocument.model_validate_json(self._meshes.load_record(mesh).document)
+            newest = VerdictDocument.model_validate_json(self._meshes.load_verdict(mesh).document)
         except UnknownMesh:
             return Resume(None, not self._meshes.store.was_set_aside(mesh))
         return Resume(newest.observed_at.timestamp(), bool(newest.replayed))
@@ -87,11 +87,11 @@ class Reader:
         Raises:
             UnknownInstant: there is none.
         """
-        return self._meshes.load_record(mesh, at).document
+        return self._meshes.load_verdict(mesh, at).document
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON."""
-        return [one.document for one in self._meshes.load_records(mesh, since, limit)]
+        return [one.document for one in self._meshes.load_verdicts(mesh, since, limit)]
 
     async def new_verdicts(
         self, mesh: str, since: datetime | None, limit: int, seconds: float, revision: int = 0
@@ -117,42 +117,40 @@ class Reader:
 
     def plan(self, name: str, members: bool) -> bytes:
         """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
-        mesh = self._meshes.refresh(self._meshes.load_stored(name)).mesh
+        mesh = self._meshes.load(name).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
 
-    def graph(self, mesh: str, at: datetime | None) -> StoredSnapshot:
+    def graph(self, mesh: str, at: datetime | None) -> ScoredSnapshot:
         """The newest snapshot, or the one of an instant, with its verdict.
 
         Raises:
             UnknownInstant: there is none.
             InvalidParameter: it has too many services.
         """
-        services = self._meshes.load_record(mesh, at).services
+        found = self._meshes.load_scored(mesh, self._meshes.load_state(mesh), at)
+        services = found.snapshot.num_nodes
         if services > MAX_IN_GRAPH:
             raise InvalidParameter(
                 f"graph: expected service or incidents=true for a mesh of more than {MAX_IN_GRAPH} services, got "
                 f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
-        return self._meshes.load_snapshot(mesh, at)
+        return found
 
     def embeddings(self, mesh: str) -> bytes:
         """The embeddings of the services of the newest snapshot, as an Arrow IPC stream."""
-        stored = self._meshes.load_stored(mesh)
-        record, state = Record.unpack(stored.verdict), self._meshes.refresh(stored).mesh.state
-        checkpoint = self._models.checkpoint(mesh)
+        state, checkpoint = self._meshes.load_state(mesh), self._models.checkpoint(mesh)
         newest, vectors = embed(checkpoint, state, self._options)
-        verdict = VerdictDocument.model_validate_json(record.document)
-        deviations = Deviations.unpack(record.deviations, newest).services
+        scored = self._meshes.load_scored(mesh, state, newest.observed_at)
         return encode_embeddings(
             Embeddings(
                 mesh,
                 newest.observed_at,
                 checkpoint.digest,
-                verdict.status,
-                verdict.mesh_score,
+                scored.verdict.status,
+                scored.verdict.mesh_score,
                 services=newest.node_ids,
-                deviations=deviations,
+                deviations=scored.deviations.services,
                 vectors=vectors,
             )
         )

@@ -17,7 +17,7 @@ from serve_app.web.graph.layout import Layout
 from serve_app.web.graph.propagation import spread
 from serve_app.web.history import five_digits, instant
 from serve_app.web.in_common import in_common
-from serve_app.web.scored_snapshot import Moment, PastMoment
+from serve_app.web.moment import Moment
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
 MAX_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
@@ -120,7 +120,7 @@ def map_document(
             "front_door": front_door,
             "ways": {one.id: _way(one, content, entry_points) for one in alerts},
             "in_common": {one.id: in_common(snapshot, before, one) for one in alerts},
-            **(_of_the_past(moment, names) if isinstance(moment, PastMoment) else {}),
+            **(_of_the_past(moment, names) if moment.source else {}),
         }
     )
 
@@ -150,7 +150,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
     return [*way, *ends[1:]] if way else []
 
 
-def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
+def _of_the_past(past: Moment, names: Sequence[str]) -> dict[str, Any]:
     """Return what a ``PastMapDocument`` has beside the map."""
     snapshot = past.snapshot
     row = {name: i for i, name in enumerate(snapshot.node_ids)}

@@ -8,8 +8,8 @@ from model.snapshot import EdgeMetric
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.errors import UnknownIncident
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.graph.propagation import Hop, spread
-from serve_app.web.scored_snapshot import ScoredSnapshot
 
 MAX_INCIDENTS = 5  # of one report
 _SEVERITIES = [severity.value for severity in Severity]

@@ -13,6 +13,7 @@ from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.number_text import anomaly_text, score_text
 from serve_app.api.schemas.actions import KeptActionDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.formats import ReportFormat
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
@@ -20,7 +21,6 @@ from serve_app.web.report.event_log import event_log
 from serve_app.web.report.graph import graph
 from serve_app.web.report.picture import TEMPLATES, incident_picture
 from serve_app.web.report.timeline import timeline
-from serve_app.web.scored_snapshot import ScoredSnapshot
 
 LINK_NAMES = {
     "page_url": "Page",

@@ -10,12 +10,12 @@ from pathlib import Path
 from textwrap import wrap
 
 from model.names import readable
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import graph
 from serve_app.web.report.svg import rectangle, tag, words
 from serve_app.web.report.timeline import timeline
-from serve_app.web.scored_snapshot import ScoredSnapshot
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.report.case import rank
-from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BEFORE, AFTER = 40, 20  # snapshots kept before and after an incident
 LONGEST = 300  # snapshots of a window; of a longer incident, the last ones are left out

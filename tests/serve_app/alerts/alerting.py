@@ -44,8 +44,8 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.settings import StoreSettings
 from serve_app.settings.receivers import WebhookSettings
 from serve_app.stores.opening import open_store
-from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.records import NewSnapshot
+from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.stores.state_store import StateStore
 from tests.builders import verdict as build_verdict
 from tests.timing import PATIENCE_SECONDS
@@ -139,7 +139,7 @@ def store_verdict(
     at = one.observed_at + sequence * timedelta(seconds=15)
     document = encode_verdict(replace(one, observed_at=at, sequence=sequence)).model_copy(update={"replayed": replayed})
     packed = document.model_dump_json().encode()
-    record = Record(2, packed, made_at=made_at.timestamp() if made_at else time.time())
+    record = StoredVerdict(2, packed, made_at=made_at.timestamp() if made_at else time.time())
     new = NewSnapshot(sequence, at, b"snapshot", "digest", b"state", record.pack())
     before = store.load(mesh)
     return store.append(mesh, new, keep=20, revision=before.revision if before else 0)

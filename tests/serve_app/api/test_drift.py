@@ -16,8 +16,8 @@ from serve_app.api.schemas.drift import DriftDocument
 from serve_app.doctor.drift import drift_findings
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import DriftGauges
-from serve_app.stores.recorded_snapshot import Record, drift_gauges, gauges
 from serve_app.stores.records import StoredMesh
+from serve_app.stores.scored_snapshot import StoredVerdict, drift_gauges, gauges
 from tests.model.model_cases import settled_state
 
 BLOCK = 81_900
@@ -93,14 +93,14 @@ def test_the_document_has_every_measure_with_its_limit() -> None:
     assert document.judged_until == datetime.fromtimestamp((BLOCK + 1) * BLOCK_SECONDS, UTC)
 
 
-def summary(record: Record) -> StoredMesh:
+def summary(record: StoredVerdict) -> StoredMesh:
     return StoredMesh("shop", 9, 7, datetime(2026, 1, 1, tzinfo=UTC), "", record.pack())
 
 
 def test_the_drift_travels_with_the_verdict_to_the_metrics() -> None:
     sketch = drifted(LATENCY, CALLS)
-    record = Record(3, json.dumps(VERDICT).encode(), b"\0\n1", drift=drift_gauges(sketch))
-    assert Record.unpack(record.pack()) == record
+    record = StoredVerdict(3, json.dumps(VERDICT).encode(), b"\0\n1", drift=drift_gauges(sketch))
+    assert StoredVerdict.unpack(record.pack()) == record
     found = gauges(summary(record))
     assert found.drift is not None
     assert found.drift.drifting == 2
@@ -112,7 +112,7 @@ def test_the_drift_travels_with_the_verdict_to_the_metrics() -> None:
 
 def test_a_record_of_other_measures_has_no_gauges_of_drift() -> None:
     for drift in (None, DriftGauges(1, (2.0, 3.0))):
-        assert gauges(summary(Record(3, json.dumps(VERDICT).encode(), drift=drift))).drift is None
+        assert gauges(summary(StoredVerdict(3, json.dumps(VERDICT).encode(), drift=drift))).drift is None
 
 
 def test_a_mesh_without_a_judged_block_has_no_numbers() -> None:

@@ -23,9 +23,9 @@ from serve_app.pipeline import LocalRunner, Options, replayer
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.redis.store import RedisLeases
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import StoredVerdict
 from tests.builders import mesh_of
 from tests.live.programs import find_program
 from tests.live.redis import PROGRAM, RedisProgram
@@ -224,7 +224,7 @@ async def test_two_collectors_that_both_push_count_each_instant_once(
         assert one.state.polls == {"taken": 24}
         assert one.state.problem == ""
     with closing(open_store(store)) as read:
-        records = [Record.unpack(row).document for row in read.verdicts("shop", None, 100)]
+        records = [StoredVerdict.unpack(row).document for row in read.verdicts("shop", None, 100)]
         stored = read.load("shop")
         times = [unpack_snapshot(packed).observed_at.timestamp() for _, packed in read.window("shop")]
     assert stored is not None

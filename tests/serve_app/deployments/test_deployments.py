@@ -33,8 +33,8 @@ from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
-from serve_app.stores.recorded_snapshot import Record, gauges
 from serve_app.stores.records import StoredMesh
+from serve_app.stores.scored_snapshot import StoredVerdict, gauges
 
 BUDGET = Settings().alert.budget
 
@@ -185,20 +185,20 @@ def test_threads_read_the_cache_while_it_evicts() -> None:
 
 
 @pytest.mark.parametrize(
-    "record",
+    "verdict",
     [
-        Record(60, b'{"status":"normal"}', bytes(range(256))),
-        Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456, interval=15.0),
-        Record(60, b"{}", made_at=1.5),
+        StoredVerdict(60, b'{"status":"normal"}', bytes(range(256))),
+        StoredVerdict(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456, interval=15.0),
+        StoredVerdict(60, b"{}", made_at=1.5),
     ],
 )
-def test_a_record_is_loaded_unchanged(record: Record) -> None:
-    assert Record.unpack(record.pack()) == record
+def test_a_verdict_is_loaded_unchanged(verdict: StoredVerdict) -> None:
+    assert StoredVerdict.unpack(verdict.pack()) == verdict
 
 
-def test_a_record_of_another_version_is_refused() -> None:
+def test_a_verdict_of_another_version_is_refused() -> None:
     with pytest.raises(CorruptState, match="use the version that wrote it"):
-        Record.unpack(b'60 250000\n{"status":"normal"}\n')
+        StoredVerdict.unpack(b'60 250000\n{"status":"normal"}\n')
 
 
 def incident(severity: str, *, recovering: bool = False, kind: str = "slow") -> dict[str, Any]:
@@ -224,8 +224,8 @@ def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
         status="anomalous", mesh_score=5.5, threshold=3.5, probability=0.9, incidents=incidents, coverage=0.75,
         silence={"services": 4}, muted=[{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
     )  # fmt: skip
-    record = Record(200, document, made_at=1000.0, interval=30.0)
-    row = gauges(StoredMesh("m", 9, 3, datetime(2026, 3, 1, tzinfo=UTC), "", record.pack()))
+    verdict = StoredVerdict(200, document, made_at=1000.0, interval=30.0)
+    row = gauges(StoredMesh("m", 9, 3, datetime(2026, 3, 1, tzinfo=UTC), "", verdict.pack()))
     found = mesh_document(row, 1540.0, BUDGET)
     assert (found.incidents, found.recovering, found.unseen, found.notices) == (3, 1, 1, 1)
     assert (found.silent, found.hidden) == (4, 2)
@@ -243,7 +243,7 @@ def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
 def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
     document = verdict_of()
     year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
-    row = gauges(StoredMesh("m", 9, 3, year_1970, "", Record(2, document, made_at=1000.0).pack()))
+    row = gauges(StoredMesh("m", 9, 3, year_1970, "", StoredVerdict(2, document, made_at=1000.0).pack()))
     assert mesh_document(row, 1540.0, BUDGET).age_seconds == 540.0
     assert mesh_document(row, 999.0, BUDGET).age_seconds == 0.0, "a clock that is behind"
 
@@ -255,7 +255,7 @@ def test_metrics_have_the_current_meshes() -> None:
     incidents = [incident(severity) for severity in ("minor", "notice", "notice")]
     document = verdict_of(status="anomalous", mesh_score=7.5, probability=0.9, incidents=incidents)
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    text = instruments.text([gauges(StoredMesh("prod", 9, 12, at, "", Record(60, document).pack()))]).decode()
+    text = instruments.text([gauges(StoredMesh("prod", 9, 12, at, "", StoredVerdict(60, document).pack()))]).decode()
     assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text
     assert 'tagae_stage_seconds_bucket{le="0.005",replica="r1",stage="prepare"} 1.0' in text
     assert 'tagae_mesh_score{mesh="prod"} 7.5' in text

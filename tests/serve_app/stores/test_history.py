@@ -31,8 +31,8 @@ from serve_app.stores.history_files import (
     round_metrics,
     seconds,
 )
-from serve_app.stores.recorded_snapshot import RecordedSnapshot
 from serve_app.stores.records import ChunkKey
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched
 
@@ -56,10 +56,10 @@ def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -
     )
 
 
-def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> RecordedSnapshot:
+def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredSnapshot:
     deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
     head = {"observed_at": one.observed_at.isoformat(), "status": "normal", "mesh_score": score, "threshold": 3.0}
-    return RecordedSnapshot(one, deviations, json.dumps(head).encode())
+    return ScoredSnapshot(one, StoredVerdict(one.num_nodes, json.dumps(head).encode(), deviations))
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Chunks:
     limit: HistoryLimit = FOREVER
     kept: dict[ChunkKey, bytes] = field(default_factory=dict)
 
-    def write(self, rows: Iterable[RecordedSnapshot], block: int = BLOCK) -> None:
+    def write(self, rows: Iterable[ScoredSnapshot], block: int = BLOCK) -> None:
         """Write each block with the first row after it."""
-        waiting: list[RecordedSnapshot] = []
+        waiting: list[ScoredSnapshot] = []
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
                 writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)

@@ -11,7 +11,7 @@ import pytest
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.errors import InvalidParameter, UnknownMesh
-from serve_app.stores.recorded_snapshot import Record
+from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, TimelineDocument
 from serve_app.web.history import instant, timeline
@@ -60,12 +60,12 @@ def test_an_incident_spans_its_first_to_its_last_snapshot(seen_mesh: Watched, ve
 
 
 def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
-    def document(second: int, score: float, *suspects: str) -> Record:
+    def document(second: int, score: float, *suspects: str) -> StoredVerdict:
         incident = {"id": "x", "since": "2026-01-01T00:00:00Z", "severity": "minor", "score": score}
         incident |= {"suspects": [{"service": name, "score": 0.5} for name in suspects], "affected": ["shop/web"]}
         fields = {"observed_at": f"2026-01-01T00:00:{second:02}.500000Z", "sequence": second, "status": "anomalous"}
         fields |= {"mesh_score": 5, "threshold": None, "probability": 0.5, "coverage": 0.5, "missing_parts": [0, 2]}
-        return Record(1, msgspec.json.encode(fields | {"incidents": [incident]}))
+        return StoredVerdict(1, msgspec.json.encode(fields | {"incidents": [incident]}))
 
     records = [document(1, 4.0, "shop/a"), document(2, 9.0, "shop/db"), document(3, 5.0, "shop/a")]
     found = TimelineDocument.model_validate_json(timeline(records, SNAPSHOTS))

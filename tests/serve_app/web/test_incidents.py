@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -25,9 +26,10 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsD
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
+from serve_app.stores import repository
 from serve_app.stores.archive import BEFORE, MAX_MOMENTS, archive, pack_document, unpack_document
-from serve_app.stores.recorded_snapshot import Record, RecordedSnapshot
 from serve_app.stores.records import IncidentFilter
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, match_verdicts
 from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.running import failing
@@ -206,7 +208,7 @@ def test_only_incidents_that_ended_before_were_seen_before(
     archived = watched_mesh.meshes.load_incident(MESH, now.id)
     until = None if ends is None else now.since + timedelta(minutes=ends)
     before = replace(archived, id="before", since=now.since - timedelta(minutes=30), until=until, severity=severity)
-    state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.meshes.load_stored(MESH).revision
+    state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
     watched_mesh.store.replace(MESH, state, revision=revision, incidents=(before,))
     seen = detail(watched_mesh, now.id).seen_before
     assert (seen.times if seen else 0) == times
@@ -233,9 +235,9 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
     why = ActionDocument(kind=ActionKind.ACCEPT, text="the new release")
     kept = asyncio.run(steps.add_action(MESH, incident.id, why, "alice"))
     assert (kept.text, kept.by, kept.at) == (why.text, "alice", snapshots[BEGIN + 5].observed_at)
-    revision = watched_mesh.meshes.load_stored(MESH).revision
+    revision = watched_mesh.store.revision(MESH)
     assert asyncio.run(steps.add_action(MESH, incident.id, why, "bob")) == kept
-    assert watched_mesh.meshes.load_stored(MESH).revision == revision, "a repeated request writes nothing"
+    assert watched_mesh.store.revision(MESH) == revision, "a repeated request writes nothing"
     state = watched_mesh.meshes.load_state(MESH)
     restarted = Watched(tmp_path)  # another process reads what is stored
     with closing(restarted.store):
@@ -281,24 +283,23 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
     state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
     watched_mesh.store.replace(MESH, state, revision=revision, incidents=(younger,))
     watched_mesh.meshes.cached.drop(MESH)
-    match, since = RecordedSnapshot.match, instant(incident.since + timedelta(seconds=15))
+    since = instant(incident.since + timedelta(seconds=15))
 
-    def with_younger(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[RecordedSnapshot]:
+    def with_younger(window: Iterable[MeshSnapshot], verdicts: Iterable[StoredVerdict]) -> list[ScoredSnapshot]:
         """As if all verdicts but the newest had another incident at the same services."""
-        *before, newest = match(window, records)
+        *before, newest = match_verdicts(window, verdicts)
         known = [(one, one.find(incident.id)) for one in before]
         more = [[{**mine, "id": "younger", "since": since}] if mine else [] for _, mine in known]
         twins = [
-            one.verdict | {"incidents": [*one.verdict["incidents"], *two]}
-            for one, two in zip(before, more, strict=True)
+            one.fields | {"incidents": [*one.fields["incidents"], *two]} for one, two in zip(before, more, strict=True)
         ]
         return [
-            *(replace(one, document=json.dumps(verdict).encode()) for one, verdict in zip(before, twins, strict=True)),
+            *(rewritten(one, fields) for one, fields in zip(before, twins, strict=True)),
             newest,
         ]
 
     with monkeypatch.context() as patch:
-        patch.setattr(RecordedSnapshot, "match", with_younger)
+        patch.setattr(repository, "match_verdicts", with_younger)
         watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
     assert detail(watched_mesh, incident.id).actions == ([mine] if is_accepted else [theirs, mine])
     ended = watched_mesh.store.incident(MESH, "younger")
@@ -312,24 +313,29 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    stored, state = watched_mesh.meshes.load_stored(MESH), watched_mesh.meshes.load_state(MESH)
-    scored = RecordedSnapshot.match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
+    state = watched_mesh.meshes.load_state(MESH)
+    scored = watched_mesh.meshes.load_window(MESH, state)
     before = watched_mesh.store.incident(MESH, incident.id)
     seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
-    verdict = {**seen.verdict, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
-    after = RecordedSnapshot(replace(seen.snapshot, observed_at=back), seen.deviations, json.dumps(verdict).encode())
+    verdict = {**seen.fields, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
+    after = replace(rewritten(seen, verdict), snapshot=replace(seen.snapshot, observed_at=back))
     for window, until in (([*scored, after], seen.snapshot.observed_at), ([after], back)):
-        ended = archive(incident.id, window, stored.sequence + 1, before)
+        ended = archive(incident.id, window, state.sequence + 1, before)
         assert ended is not None
         document = unpack_document(ended.document)
         assert (document.ended_unseen, document.until, document.recovering) == (True, until, False)
-    ended = archive(incident.id, [*scored, after], stored.sequence + 1, before)
+    ended = archive(incident.id, [*scored, after], state.sequence + 1, before)
     assert ended is not None
-    watched_mesh.store.replace(MESH, pack_state(state), revision=stored.revision, incidents=(ended,))
+    watched_mesh.store.replace(MESH, pack_state(state), revision=watched_mesh.store.revision(MESH), incidents=(ended,))
     assert detail(watched_mesh, incident.id).ended_unseen
     text = report(watched_mesh, incident.id)
     assert f"closed, outcome unknown; last seen at {seen.snapshot.observed_at:%H:%M:%S}" in text
     assert "at least " in text
+
+
+def rewritten(scored: ScoredSnapshot, fields: dict[str, Any]) -> ScoredSnapshot:
+    """A scored snapshot with another verdict."""
+    return replace(scored, stored=msgspec.structs.replace(scored.stored, document=json.dumps(fields).encode()))
 
 
 def forget_past(watched_mesh: Watched) -> None:
@@ -354,9 +360,9 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     assert watched_mesh.meshes.load_state(MESH).memory == before, "no level, threshold or ranking changes"
     assert detail(watched_mesh, incident.id).feedback == kept
     assert [one.feedback for one in all_of(watched_mesh).incidents] == [kept]
-    revision = watched_mesh.meshes.load_stored(MESH).revision
+    revision = watched_mesh.store.revision(MESH)
     assert asyncio.run(steps.add_feedback(MESH, said, "bob")) == kept
-    assert watched_mesh.meshes.load_stored(MESH).revision == revision, "repeated feedback writes nothing"
+    assert watched_mesh.store.revision(MESH) == revision, "repeated feedback writes nothing"
     named = FeedbackDocument(incident=incident.id, was_incident=True, culprit="shop/nobody")
     with pytest.raises(InvalidDocument, match="shop/nobody"):
         asyncio.run(steps.add_feedback(MESH, named, ""))

@@ -9,10 +9,11 @@ import pytest
 from model.snapshot import EdgeMetric, MeshSnapshot, namespace_of
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.layout import arrange
 from serve_app.web.graph.map import FOLD_FROM, gone_services, map_document
-from serve_app.web.scored_snapshot import Moment, ScoredSnapshot
+from serve_app.web.moment import Moment
 from tests.builders import AT, mesh_of
 
 LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh with one namespace above the limit, by namespace
@@ -44,7 +45,7 @@ def draw_map(
         np.where(random.random(n) < 0.2, np.nan, random.integers(0, 64, n) / 16).astype(np.float32)
         for n in (mesh.num_nodes, mesh.num_edges)
     )
-    moment = Moment.of(ScoredSnapshot(mesh, Deviations(services, calls), judgement))
+    moment = Moment.of(ScoredSnapshot.of(mesh, Deviations(services, calls), judgement))
     names = (*mesh.node_ids, *gone_services(moment))
     layout = arrange(names, mesh.edge_index)
     document = map_document(moment, layout, before, expand, ())

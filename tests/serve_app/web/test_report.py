@@ -23,6 +23,7 @@ from serve_app.cli.reading import score_snapshots
 from serve_app.errors import InvalidParameter, UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.report import report, windows
 from serve_app.web.report.case import ReportedIncident, find
@@ -31,7 +32,6 @@ from serve_app.web.report.graph import columns, graph
 from serve_app.web.report.picture import TEMPLATES, incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.windows import worst_window
-from serve_app.web.scored_snapshot import ScoredSnapshot
 from tests.serve_app.cli.command import tagae
 
 VOID = {"meta"}
@@ -65,7 +65,8 @@ def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredS
 
 def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **changed: Any) -> ScoredSnapshot:
     """Return a moment with these incidents in its verdict; ``changed``: other fields."""
-    return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": [*incidents], **changed}))
+    verdict = moment.verdict.model_copy(update={"incidents": [*incidents], **changed})
+    return ScoredSnapshot.of(moment.snapshot, moment.deviations, verdict)
 
 
 class Checked(HTMLParser):
@@ -265,7 +266,7 @@ def test_names_are_text_and_never_markup(moments: list[ScoredSnapshot]) -> None:
     incident = case.incident.model_copy(update={"id": evil}).model_dump() | {"changes": [change]}
     changed_verdict = type(verdict).model_validate(verdict.model_dump() | {"incidents": [incident]})
     elsewhere = replace(moments[-1].snapshot, changes=(PlannedChange(evil, f"shop/{evil}", evil),))
-    page = report(evil, [*moments[:-1], ScoredSnapshot(elsewhere, moments[-1].deviations, changed_verdict)], evil)
+    page = report(evil, [*moments[:-1], ScoredSnapshot.of(elsewhere, moments[-1].deviations, changed_verdict)], evil)
     assert "&lt;script&gt;" in page
     read(page)
 

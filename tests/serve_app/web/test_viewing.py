@@ -18,10 +18,8 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import unpack_snapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import GraphDocument
-from serve_app.api.views import Deviations
 from serve_app.deployments.session import reader as session_reader
 from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader, VerdictSignal
@@ -33,7 +31,7 @@ from serve_app.web.assets import GZIP
 from serve_app.web.documents import MapDocument
 from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
-from serve_app.web.scored_snapshot import Moment
+from serve_app.web.moment import Moment
 from tests.builders import served_models
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
@@ -70,9 +68,9 @@ def test_a_map_is_of_the_newest_snapshot_or_of_the_requested_instant(watched_mes
         drawn = read_map(watched_mesh, at=at)
         assert (instant(drawn.observed_at), drawn.status) == (verdict["observed_at"], verdict["status"])
         assert tuple(drawn.nodes.name) == snapshot.node_ids
-        seen = watched_mesh.meshes.load_snapshot(MESH, at)
-        assert unpack_snapshot(seen.snapshot).digest == snapshot.digest
-        deviations = Deviations.unpack(seen.deviations, snapshot).services
+        seen = watched_mesh.meshes.load_scored(MESH, watched_mesh.meshes.load_state(MESH), at)
+        assert seen.snapshot.digest == snapshot.digest
+        deviations = seen.deviations.services
         assert drawn.nodes.deviation == [None if np.isnan(d) else round(float(d), 2) for d in deviations]
     assert places(read_map(watched_mesh)) == places(read_map(watched_mesh, at=snapshots[4].observed_at))
 
@@ -93,15 +91,15 @@ def test_unknown_instants_are_not_found(watched_mesh: Watched) -> None:
         with pytest.raises(UnknownInstant, match=r"no snapshot of .* is kept"):
             watched_mesh.viewing.map(MESH, at, ())
         with pytest.raises(UnknownInstant):
-            watched_mesh.meshes.load_record(MESH, at)
+            watched_mesh.meshes.load_verdict(MESH, at)
         with pytest.raises(UnknownInstant):
-            watched_mesh.meshes.load_snapshot(MESH, at)
+            watched_mesh.meshes.load_scored(MESH, watched_mesh.meshes.load_state(MESH), at)
     assert read_map(watched_mesh, at=snapshots[4].observed_at).services
     for moment in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
             watched_mesh.viewing.map("nowhere", moment, ())
         with pytest.raises(UnknownMesh):
-            watched_mesh.meshes.load_snapshot("nowhere", at)
+            watched_mesh.meshes.load_verdict("nowhere", at)
 
 
 def test_services_keep_their_positions_when_others_come_and_go(watched_mesh: Watched) -> None:
@@ -208,7 +206,7 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
     reader = reader_of(watched_mesh, VerdictSignal())
     monkeypatch.setattr(session_reader, "MAX_IN_GRAPH", snapshot.num_nodes)
     whole = reader.graph(MESH, None)
-    assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
+    assert whole.snapshot.num_nodes == snapshot.num_nodes
     monkeypatch.setattr(session_reader, "MAX_IN_GRAPH", snapshot.num_nodes - 1)
     with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
         reader.graph(MESH, None)

@@ -16,8 +16,8 @@ from serve_app.runtime.storage import history_limit
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores.cache import MeshCache
-from serve_app.stores.recorded_snapshot import Record
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
 from serve_app.web.queries import PageQueries
@@ -59,9 +59,9 @@ class Watched:
             verdict = encode_verdict(step.verdict)
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
-            record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
+            stored = StoredVerdict(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             packed = pack_snapshot(snapshot)
-            known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, verdict, record, keep=window)
+            known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, verdict, stored, keep=window)
             self.meshes.cached.put(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         self.verdicts += verdicts

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from model.verdict import Status
 from serve_app.alerts.links import Links
-from serve_app.api.codec import ARROW, unpack_snapshot
+from serve_app.api.codec import ARROW
 from serve_app.api.graph_formats import GRAPHML, GraphFormat, write_graphml
 from serve_app.api.schemas.base import MAX_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
@@ -25,7 +25,7 @@ from serve_app.api.schemas.views import (
     PlanDocument,
     SourceDocument,
 )
-from serve_app.api.views import Deviations, graph_document
+from serve_app.api.views import graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
@@ -34,7 +34,7 @@ from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend,
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.recorded_snapshot import StoredSnapshot
+from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.documents import (
     DetailsDocument,
     ServicesDocument,
@@ -252,7 +252,5 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _encode_whole(seen: StoredSnapshot) -> bytes:
-    snapshot = unpack_snapshot(seen.snapshot)
-    verdict = VerdictDocument.model_validate_json(seen.verdict)
-    return msgspec.json.encode(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict))
+def _encode_whole(seen: ScoredSnapshot) -> bytes:
+    return msgspec.json.encode(graph_document(seen.snapshot, seen.deviations, seen.verdict))

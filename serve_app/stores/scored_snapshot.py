@@ -1,4 +1,4 @@
-"""The stored form of a verdict and of the window, and the gauges of a stored mesh."""
+"""A stored verdict, a snapshot with its verdict, and the gauges of a stored mesh."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,6 +14,8 @@ from model.drift.sketch import DriftSketch, drifting
 from model.snapshot import MeshSnapshot
 from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.codec import unpack_snapshot
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.views import Deviations
 from serve_app.errors import CorruptState
 from serve_app.metrics import DriftGauges, MeshGauges
 from serve_app.stores.records import StoredMesh
@@ -21,7 +23,7 @@ from serve_app.stores.records import StoredMesh
 MAX_RATIO = 99.99  # of a measure of drift to its limit
 
 
-class Head(msgspec.Struct):
+class VerdictHead(msgspec.Struct):
     """The fields of a verdict that are about the mesh as a whole."""
 
     observed_at: datetime
@@ -30,10 +32,10 @@ class Head(msgspec.Struct):
     threshold: float | None
 
 
-_read_head = msgspec.json.Decoder(Head).decode
+_read_head = msgspec.json.Decoder(VerdictHead).decode
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A verdict as it was sent.
 
     Attributes:
@@ -55,15 +57,15 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     drift: DriftGauges | None = None
 
     @property
-    def head(self) -> Head:
-        """What the document says about the mesh as a whole."""
+    def head(self) -> VerdictHead:
+        """What the document says about the mesh as a whole; far faster than all of it."""
         return _read_head(self.document)
 
     def pack(self) -> bytes:
         return msgspec.msgpack.encode(self)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> "Record":
+    def unpack(cls, packed: bytes) -> "StoredVerdict":
         """Inverse of :meth:`pack`.
 
         Raises:
@@ -78,7 +80,62 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
             ) from error
 
 
-_read = msgspec.msgpack.Decoder(Record).decode
+_read = msgspec.msgpack.Decoder(StoredVerdict).decode
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSnapshot:
+    """A snapshot with its verdict, of which each form is read when it is first used.
+
+    Attributes:
+        snapshot: the metrics.
+        stored: its verdict.
+        of_mesh: numbers of services and calls of the whole mesh; None: the snapshot has all of them.
+    """
+
+    snapshot: MeshSnapshot
+    stored: StoredVerdict
+    of_mesh: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> Self:
+        """A snapshot that was scored here, and is not stored."""
+        document = verdict.model_dump_json().encode()
+        return cls(snapshot, StoredVerdict(snapshot.num_nodes, document, deviations.pack()))
+
+    @property
+    def at(self) -> datetime:
+        return self.snapshot.observed_at
+
+    @cached_property
+    def deviations(self) -> Deviations:
+        """Anomaly scores of its services and calls."""
+        return Deviations.unpack(self.stored.deviations, self.snapshot)
+
+    @cached_property
+    def verdict(self) -> VerdictDocument:
+        return VerdictDocument.model_validate_json(self.stored.document)
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The verdict as a plain object, with fields of other versions."""
+        found: dict[str, Any] = json.loads(self.stored.document)
+        return found
+
+    def find(self, incident: str) -> dict[str, Any] | None:
+        """An incident among the fields of the verdict; None: it was not open."""
+        return next((one for one in self.fields["incidents"] if one["id"] == incident), None)
+
+    def has_lost(self, incident: str) -> bool:
+        """Whether the verdict closed an incident because nothing was seen of it for too long."""
+        return incident in self.fields["lost"]
+
+
+def match_verdicts(window: Iterable[MeshSnapshot], verdicts: Iterable[StoredVerdict]) -> list[ScoredSnapshot]:
+    """The snapshots of a window that have a verdict, in the order of the verdicts."""
+    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+    found = ((snapshots.get(verdict.head.observed_at), verdict) for verdict in verdicts)
+    return [ScoredSnapshot(snapshot, verdict) for snapshot, verdict in found if snapshot is not None]
 
 
 def drift_gauges(sketch: DriftSketch) -> DriftGauges | None:
@@ -87,57 +144,6 @@ def drift_gauges(sketch: DriftSketch) -> DriftGauges | None:
         return None
     ratios = (None if one != one else round(min(one, MAX_RATIO), 2) for one in sketch.ratios.tolist())
     return DriftGauges(len(drifting(sketch)), tuple(ratios))
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSnapshot:
-    """A packed snapshot, the packed deviations of its services and calls, and the JSON of its verdict."""
-
-    snapshot: bytes
-    deviations: bytes
-    verdict: bytes
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedSnapshot:
-    """A snapshot with its packed deviations and the JSON of its verdict."""
-
-    snapshot: MeshSnapshot
-    deviations: bytes
-    document: bytes
-
-    @classmethod
-    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
-        """The snapshots of a window that have a record, in the order of the records."""
-        snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-        found = ((snapshots.get(record.head.observed_at), record) for record in records)
-        return [cls(snapshot, one.deviations, one.document) for snapshot, one in found if snapshot is not None]
-
-    @classmethod
-    def unpack(cls, stored: StoredSnapshot) -> Self:
-        return cls(unpack_snapshot(stored.snapshot), stored.deviations, stored.verdict)
-
-    @property
-    def at(self) -> datetime:
-        return self.snapshot.observed_at
-
-    @property
-    def head(self) -> Head:
-        return _read_head(self.document)
-
-    @cached_property
-    def verdict(self) -> dict[str, Any]:
-        """The verdict as a plain object, with fields of other versions."""
-        found: dict[str, Any] = json.loads(self.document)
-        return found
-
-    def find(self, incident: str) -> dict[str, Any] | None:
-        """An incident in the verdict; None: it was not open."""
-        return next((one for one in self.verdict["incidents"] if one["id"] == incident), None)
-
-    def has_lost(self, incident: str) -> bool:
-        """Whether the verdict closed an incident because nothing was seen of it for too long."""
-        return incident in self.verdict["lost"]
 
 
 def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
@@ -152,8 +158,8 @@ def gauges(stored: StoredMesh) -> MeshGauges:
     """The gauges of a stored mesh. Before its first live verdict it is warming up."""
     if not stored.verdict:
         return MeshGauges(stored.mesh, sequence=stored.sequence, observed_at=stored.observed_at)
-    record = Record.unpack(stored.verdict)
-    verdict = json.loads(record.document)
+    newest = StoredVerdict.unpack(stored.verdict)
+    verdict = json.loads(newest.document)
     is_replayed = verdict["replayed"]
     incidents = [] if is_replayed else verdict["incidents"]  # of a time that is over
     alerts = [incident for incident in incidents if incident["severity"] != Severity.NOTICE]
@@ -162,7 +168,7 @@ def gauges(stored: StoredMesh) -> MeshGauges:
     whole = verdict["reconstruction"] or {}
     return MeshGauges(
         stored.mesh,
-        record.services,
+        newest.services,
         stored.sequence,
         stored.observed_at,
         Status.WARMING_UP.value if is_replayed else verdict["status"],
@@ -173,13 +179,13 @@ def gauges(stored: StoredMesh) -> MeshGauges:
         mutes=len(verdict["muted"]),
         silent=verdict["silence"]["services"] if verdict["silence"] else 0,
         notices=len(incidents) - len(alerts),
-        made_at=record.made_at,
+        made_at=newest.made_at,
         recovering=len(recovering) - unseen,
         hidden=len({service for mute in verdict["muted"] for service in mute["hides"]}),
         coverage=verdict["coverage"],
-        interval_seconds=record.interval,
+        interval_seconds=newest.interval,
         unseen=unseen,
-        drift=record.drift if record.drift and len(record.drift.ratios) == len(MEASURES) else None,
+        drift=newest.drift if newest.drift and len(newest.drift.ratios) == len(MEASURES) else None,
         reconstruction_loss=whole.get("loss"),
         loss_threshold=whole.get("loss_threshold"),
         embedding_displacement=whole.get("drift"),
