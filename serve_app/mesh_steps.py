@@ -66,10 +66,12 @@ class PushResult:
     Attributes:
         document: JSON of the verdict.
         advanced: what the pipeline computed; None: the snapshot was pushed before, and so was its verdict stored.
+        entry: the mesh after the snapshot; None as before.
     """
 
     document: bytes
     advanced: StageResults | None = None
+    entry: CachedMesh | None = None
 
 
 class MeshSteps:
@@ -85,7 +87,7 @@ class MeshSteps:
         self._meshes = meshes
         self._changed = changed
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._compacting: set[str] = set()
+        self._tidying: set[str] = set()
 
     def lock(self, mesh: str) -> asyncio.Lock:
         """The lock of a mesh; it lives as long as someone holds or awaits it."""
@@ -102,28 +104,32 @@ class MeshSteps:
 
         async def step() -> PushResult:
             known = self._meshes.cached.look_up(push.mesh)
-            after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
-            if after is not None:
-                self._meshes.cached.put(push.mesh, after)
+            result = await runner.run_all(lambda: self._push(push, known, options, runner))
+            if result.entry is not None:
+                self._meshes.cached.put(push.mesh, result.entry)
             return result
 
         return await self._step(push.mesh, step)
 
-    async def tidy(self, mesh: str, options: Options) -> None:
+    async def tidy(self, mesh: str, entry: CachedMesh, options: Options) -> None:
         """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same. If the
-        store cannot be written, the next push does it."""
-        entry = self._meshes.cached.get(mesh)
-        if entry is None or mesh in self._compacting or not self._meshes.is_compaction_due(entry, options.window_size):
+        store cannot be written, a later push does it.
+
+        Args:
+            entry: the mesh after the push.
+        """
+        if mesh in self._tidying or not self._meshes.is_tidying_due(entry, options.window_size):
             return
-        self._compacting.add(mesh)
-        try:
-            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)  # pushes go on meanwhile
+        self._tidying.add(mesh)
+        try:  # pushes go on meanwhile
+            tidied = await asyncio.to_thread(self._meshes.tidy, mesh, entry, options.window_size)
         finally:
-            self._compacting.discard(mesh)
+            self._tidying.discard(mesh)
         async with self.lock(mesh):
             now = self._meshes.cached.get(mesh)
-            if full is not None and now is not None and now.full == entry.full:
-                self._meshes.cached.put(mesh, replace(now, full=full))
+            if now is not None and now.full == entry.full:
+                known = replace(now, full=tidied.full, history_end=tidied.history_end)
+                self._meshes.cached.put(mesh, known)
         await asyncio.to_thread(self._meshes.store.tidy)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
@@ -224,8 +230,8 @@ class MeshSteps:
 
     async def _push(
         self, push: NextSnapshot, known: CachedMesh | None, options: Options, runner: StageRunner
-    ) -> tuple[CachedMesh | None, PushResult]:
-        """The mesh to cache and the answer; None if nothing was written. ``known`` is the mesh in memory."""
+    ) -> PushResult:
+        """Compute and store; ``known`` is the mesh in memory."""
         started = time.perf_counter()
         # The ingress has checked the snapshot: services and calls of the one before are not checked again.
         before = known.mesh.state.window[-1:] if known is not None else ()
@@ -234,7 +240,7 @@ class MeshSteps:
         if known is None or _is_repeat(snapshot, known):
             found = await runner.run(PREPARE, self._find, push, snapshot)
             if isinstance(found, PushResult):
-                return None, found
+                return found
             known = found
         sequence = known.mesh.state.sequence + push.counted
         if not push.counted and sequence:
@@ -267,7 +273,7 @@ class MeshSteps:
                 )
 
             after = await runner.run(STORE, store)
-        return after, PushResult(document, advanced)
+        return PushResult(document, advanced, after)
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
         """The state before the snapshot, or the verdict if the snapshot was pushed before."""

@@ -124,9 +124,10 @@ async def _measure(
         started = time.perf_counter()
         decoded = decode_snapshot(body, JSON)
         read = time.perf_counter()
-        await steps.push(NextSnapshot("bench", pack_snapshot(decoded)), chosen, runner)
+        pushed = await steps.push(NextSnapshot("bench", pack_snapshot(decoded)), chosen, runner)
         done = time.perf_counter()
-        await steps.tidy("bench", chosen)
+        if pushed.entry is not None:
+            await steps.tidy("bench", pushed.entry, chosen)
         if number >= LEARNED or done > ends:
             passes.append(1e3 * runner.seconds)
             pushes.append(1e3 * (done - started))

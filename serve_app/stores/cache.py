@@ -44,18 +44,20 @@ class CachedMesh:
 
     Attributes:
         full: the last state that was stored in full; None: nothing is stored.
+        history_end: Unix time before which the history has everything, s; 0: not known.
         was_loaded: whether it was read from the store for the step under way.
     """
 
     mesh: Mesh
     revision: int
     full: FullState | None = None
+    history_end: int = 0
     was_loaded: bool = False
 
     @classmethod
-    def in_full(cls, mesh: Mesh, revision: int) -> Self:
+    def in_full(cls, mesh: Mesh, revision: int, history_end: int = 0) -> Self:
         """A mesh whose newest state is stored in full."""
-        return cls(mesh, revision, FullState(mesh.state.sequence, revision))
+        return cls(mesh, revision, FullState(mesh.state.sequence, revision), history_end)
 
     @property
     def steps(self) -> int:

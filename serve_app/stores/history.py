@@ -1,9 +1,9 @@
 """The history of a mesh: what a minute of it is, and which files are written with a snapshot.
 
 The stored window has every snapshot of the last minutes. So nothing is accumulated: when a snapshot begins a new block
-of ten minutes, the minutes of the block before it are computed from the window, and written in the transaction of that
-snapshot. A process that is killed in between loses nothing, and no minute is counted twice. When three hours are over,
-their minutes are joined to rows of ten minutes, which are kept for longer.
+of ten minutes, the minutes of the block before it are computed from the window, and written after the answer. What a
+process that is killed has not written, the next one writes, because the window still has it, and no minute is counted
+twice. When three hours are over, their minutes are joined to rows of ten minutes, which are kept for longer.
 
 A minute has the mean of each metric, since minutes of it add up to hours; errors and latencies are weighted by
 requests. A spike of one snapshot shows in the score: of scores, the highest counts. Of calls there is one row for each
@@ -191,8 +191,8 @@ def highest(scores: FloatArray, group: IntArray, count: int) -> FloatArray:
 
 
 class HistoryWriter:
-    """Computes the files that are written with a snapshot. With most blocks, that is one small piece; when the time of
-    a file is over, its pieces become one.
+    """Computes the files that are written after a block. Mostly, that is one small piece; when the time of a file is
+    over, its pieces become one.
 
     Args:
         sizes: of the stored files.
@@ -278,6 +278,17 @@ class HistoryWriter:
             kept -= keys
             excess -= sum(sizes[key] for key in keys)
         return kept
+
+
+def end_of(sizes: Mapping[ChunkKey, int], read: Callable[[Collection[ChunkKey]], Mapping[ChunkKey, pa.Table]]) -> int:
+    """Return the Unix time at which the stored minutes end, s; 0: there are none. Arguments as of
+    :class:`HistoryWriter`."""
+    files = [key for key in sizes if key.step == MINUTE and not key.part]
+    if not files:
+        return 0
+    newest = max(files)
+    table = read([newest]).get(newest)
+    return newest.start if table is None else int(mesh_rows(table)[-1].at) + MINUTE
 
 
 def start_of(at: int, step: int) -> int:

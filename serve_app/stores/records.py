@@ -151,7 +151,6 @@ class NewSnapshot:
         state: of the mesh after it; if ``is_step``, only what is needed beyond the state before it and the snapshot.
         incidents: to be written to the archive; each replaces the one with its id.
         is_step: whether ``state`` is such a step. A full state replaces all steps before it.
-        history: files to be written; each replaces the one with its key.
     """
 
     sequence: int
@@ -162,7 +161,6 @@ class NewSnapshot:
     verdict: bytes
     incidents: tuple[ArchivedIncident, ...] = ()
     is_step: bool = False
-    history: HistoryUpdate = field(default_factory=dict)
 
 
 ROLLOUT = "rollout"  # the document that says which mesh uses which model

@@ -1,12 +1,14 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
+
+import pyarrow as pa
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
@@ -34,9 +36,9 @@ from serve_app.stores.archive import (
     unpack_document,
 )
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
-from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
+from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, end_of, unix
 from serve_app.stores.history_files import read_files
-from serve_app.stores.records import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
+from serve_app.stores.records import ArchivedIncident, ChunkKey, NewSnapshot, StoredMesh
 from serve_app.stores.rows import ONE_STEP, time_of
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, gauges, match_verdicts, unpack_window
 from serve_app.stores.state_store import StateStore
@@ -185,26 +187,67 @@ class MeshRepository:
         that the state was computed from; the one that is returned, for the cache, has the new one."""
         packed = pack_state(entry.mesh.state)
         revision = self.store.replace(mesh, packed, revision=entry.revision, incidents=incidents)
-        return CachedMesh.in_full(entry.mesh, revision)
+        return CachedMesh.in_full(entry.mesh, revision, entry.history_end)
 
-    def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
-        """Whether a mesh has so many steps that its state should be stored in full; otherwise as :meth:`append`."""
-        return entry.steps >= max(1, _max_steps(keep) // 2)
+    def is_tidying_due(self, entry: CachedMesh, keep: int) -> bool:
+        """Whether a mesh has something for :meth:`tidy`; otherwise as :meth:`append`."""
+        return _is_compaction_due(entry, keep) or self._is_history_due(entry, keep)
 
-    def compact(self, mesh: str, entry: CachedMesh) -> FullState | None:
-        """Store the state of an entry in full in place of its steps, if it is stored as steps.
+    def tidy(self, mesh: str, entry: CachedMesh, keep: int) -> CachedMesh:
+        """Do what an append leaves for later: store a state in full in place of its steps, and write the history of the
+        blocks that are over. Appends may go on meanwhile. If a process is killed before, the next one does it, since
+        steps and window are stored.
 
         Returns:
-            What ``full`` of the mesh in the cache is now. None: nothing was written.
+            The entry, with what is stored now.
         """
+        if _is_compaction_due(entry, keep):
+            entry = self._compact(mesh, entry)
+        return self._write_history(mesh, entry, keep) if self._is_history_due(entry, keep) else entry
+
+    def _compact(self, mesh: str, entry: CachedMesh) -> CachedMesh:
         state, full = entry.mesh.state, entry.full
         if full is None or not entry.steps:
-            return None
-        packed, now = pack_state(state), FullState(state.sequence, entry.revision)
+            return entry
+        now = FullState(state.sequence, entry.revision)
         written = self.store.compact(
-            mesh, packed, sequence=now.sequence, revision=now.revision, full=(full.sequence, full.revision)
+            mesh,
+            pack_state(state),
+            sequence=now.sequence,
+            revision=now.revision,
+            full=(full.sequence, full.revision),
         )
-        return now if written else None
+        return replace(entry, full=now) if written else entry
+
+    def _is_history_due(self, entry: CachedMesh, keep: int) -> bool:
+        """Whether a block is over that the history may lack."""
+        window = entry.mesh.state.window
+        if self._history is None or len(window) < 2:
+            return False
+        block = block_seconds(keep, entry.mesh.state.interval_seconds)
+        before, newest = (unix(one.observed_at) // block * block for one in window[-2:])
+        return newest > (entry.history_end or before)
+
+    def _write_history(self, mesh: str, entry: CachedMesh, keep: int) -> CachedMesh:
+        """Write the blocks that are over, as far as the window has them."""
+        window, full = entry.mesh.state.window, entry.full
+        if self._history is None or full is None:
+            return entry
+        block = block_seconds(keep, entry.mesh.state.interval_seconds)
+        begin = unix(window[-1].observed_at) // block * block
+
+        def read(keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
+            return read_files(mesh, self.store.history(mesh, keys))
+
+        sizes = self.store.history_sizes(mesh)
+        end = entry.history_end or end_of(sizes, read)
+        verdicts = self._verdicts(mesh, time_of(end * 1_000_000) - ONE_STEP if end else None, keep)
+        scored = [one for one in match_verdicts(window, verdicts) if unix(one.at) < begin]
+        if scored:
+            update = HistoryWriter(self._history, sizes, read).update(scored, window[-1].observed_at, block)
+            if not self.store.write_history(mesh, update, full=(full.sequence, full.revision)):
+                return entry
+        return replace(entry, history_end=begin)
 
     def change(self, mesh: str, incident: str | None, change: Change[T]) -> tuple[CachedMesh, T]:
         """Apply a change to a state and to an incident of the archive, and store both in one write. If both stay the
@@ -240,7 +283,7 @@ class MeshRepository:
         *,
         keep: int,
     ) -> CachedMesh:
-        """Store a counted snapshot with its verdict, and what the archive and the history get with it.
+        """Store a counted snapshot with its verdict, and what the archive gets with it.
 
         Args:
             packed: the stored form of the snapshot.
@@ -263,10 +306,11 @@ class MeshRepository:
             stored.pack(),
             self._update_archive(mesh, verdict, stored, state, keep),
             is_step,
-            self._update_history(mesh, state, keep),
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
-        return CachedMesh(after, revision, full) if is_step else CachedMesh.in_full(after, revision)
+        if is_step:
+            return CachedMesh(after, revision, full, before.history_end)
+        return CachedMesh.in_full(after, revision, before.history_end)
 
     def _update_archive(
         self, mesh: str, verdict: VerdictDocument, stored: StoredVerdict, state: MeshState, keep: int
@@ -287,24 +331,6 @@ class MeshRepository:
             if home is not None and (merged := merge_actions(home, ended)) is not home:
                 written[home.id] = merged
         return tuple(written.values())
-
-    def _update_history(self, mesh: str, state: MeshState, keep: int) -> HistoryUpdate:
-        """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""
-        window = state.window
-        if self._history is None or len(window) < 2:
-            return {}
-        block = block_seconds(keep, state.interval_seconds)
-        now, begin = unix(window[-1].observed_at), unix(window[-2].observed_at) // block * block
-        if now // block * block == begin:
-            return {}
-        sizes = self.store.history_sizes(mesh)
-        # The first time, as after an upgrade, all blocks of the window are written.
-        since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
-        scored = match_verdicts(window[:-1], self._verdicts(mesh, since, keep))
-        if not scored:  # another session has deleted the mesh
-            return {}
-        writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
-        return writer.update(scored, window[-1].observed_at, block)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
         """An archived incident with its details, or ``UnknownIncident``. One that is open is brought up to date."""
@@ -387,6 +413,11 @@ class MeshRepository:
 def _max_steps(keep: int) -> int:
     """How many snapshots are replayed at most: the store keeps them, and as many before them."""
     return min(MAX_STEPS, keep // 2)
+
+
+def _is_compaction_due(entry: CachedMesh, keep: int) -> bool:
+    """Whether a mesh has so many steps that its state should be stored in full."""
+    return entry.steps >= max(1, _max_steps(keep) // 2)
 
 
 def _is_full_due(state: MeshState, steps: int, keep: int) -> bool:

@@ -113,8 +113,8 @@ class StateStore:
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
-        drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
-        beyond its limit, and write and drop files of the history. Returns the new revision.
+        drop all snapshots but the last ``keep``, write its incidents to the archive, and drop from the archive what is
+        beyond its limit. Returns the new revision.
 
         Raises:
             StoreConflict: also if the stored sequence is not ``new.sequence - 1``.
@@ -135,23 +135,13 @@ class StateStore:
         archived, written = self._archive_changes(mesh, new.incidents, new.observed_at)
         change = Change(
             expects=_head_of(revision, new.sequence - 1),
-            drops=[
-                *drops,
-                *archived,
-                *(
-                    kind + rows.chunk_key(key)
-                    for key, content in new.history.items()
-                    if content is None
-                    for kind in (rows.CHUNK, rows.SIZE)
-                ),
-            ],
+            drops=[*drops, *archived],
             puts=[
                 _head(now, new.sequence),
                 *state,
                 sealed(mesh, VerdictKey(new.observed_at, new.sequence, new.digest).text, new.verdict),
                 sealed(mesh, rows.sequence_key(rows.SNAPSHOT, new.sequence), new.snapshot),
                 *written,
-                *_chunk_rows(mesh, new.history),
             ],
             trims=[(rows.VERDICT, keep), (rows.SNAPSHOT, keep)],
         )
@@ -193,6 +183,24 @@ class StateStore:
             expects={rows.FULL: _full(*full)},
             drops=[rows.sequence_key(rows.STEP, number) for number in range(full[0] + 1, sequence + 1)],
             puts=_state_rows(mesh, sequence, revision, state),
+        )
+        return self.database.write(mesh, change)
+
+    def write_history(self, mesh: str, update: HistoryUpdate, *, full: tuple[int, int]) -> bool:
+        """Write and drop files of the history of a mesh in one transaction. Its revision stays the same.
+
+        Args:
+            full: sequence and revision of the state that the store has in full.
+
+        Returns:
+            False if it has another one, such as after another session deleted the mesh. Then nothing is written.
+        """
+        check_mesh_name(mesh)
+        dropped = [rows.chunk_key(key) for key, content in update.items() if content is None]
+        change = Change(
+            expects={rows.FULL: _full(*full)},
+            drops=[kind + key for key in dropped for kind in (rows.CHUNK, rows.SIZE)],
+            puts=list(_chunk_rows(mesh, update)),
         )
         return self.database.write(mesh, change)
 

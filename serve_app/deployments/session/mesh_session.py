@@ -71,7 +71,7 @@ from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Caller, Deadline, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
-from serve_app.stores.cache import MeshCache
+from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.connections import Connections
 from serve_app.stores.documents import EndedIds
 from serve_app.stores.repository import MeshRepository
@@ -226,10 +226,10 @@ class MeshSession:
             except Exception as error:
                 self._count_failure(mesh, runner.checkpoint.digest, error)
                 raise
-            if stored.advanced is None:
+            if stored.advanced is None or stored.entry is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced)
+                self._follow_up(mesh, stored.advanced, stored.entry)
         self._scored[mesh] = ScoringDocument(
             place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
         )
@@ -320,10 +320,10 @@ class MeshSession:
         if is_of_model and self._models.has_trial:
             self._start(self._shadow.add_failure(mesh, model))
 
-    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults, entry: CachedMesh) -> None:
         self._signal.notify(mesh)
-        # If that fails, the next push does it, or fails with the same error.
-        self._start(self._steps.tidy(mesh, self._options), f"mesh {mesh}: its state could not be stored in full")
+        # If that fails, a later push does it, or fails with the same error.
+        self._start(self._steps.tidy(mesh, entry, self._options), f"mesh {mesh}: its store could not be tidied")
         if self._models.has_trial:  # the other model of the trial scores the snapshot, too
             memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
             if self._shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)):

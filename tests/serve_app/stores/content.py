@@ -9,7 +9,7 @@ from typing import Any
 
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
-from serve_app.stores.records import ArchivedIncident, ChunkKey, IncidentFilter, NewSnapshot, Retention
+from serve_app.stores.records import ArchivedIncident, ChunkKey, HistoryUpdate, IncidentFilter, NewSnapshot, Retention
 from serve_app.stores.state_store import StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -42,6 +42,14 @@ def append(
         b"verdict %d" % sequence,
     )
     return store.append(mesh, replace(new, **changed), keep=keep, revision=revision)
+
+
+def write_history(store: StateStore, update: HistoryUpdate, mesh: str = "prod") -> bool:
+    """Write files of the history beside what is stored of a mesh. Returns whether that was possible."""
+    stored = store.load_state(mesh)
+    assert stored is not None
+    full = stored.sequence - len(stored.steps), stored.state_revision
+    return store.write_history(mesh, update, full=full)
 
 
 def snapshots(store: StateStore, mesh: str = "prod") -> list[bytes]:

@@ -31,6 +31,7 @@ from serve_app.stores.history_files import (
     round_metrics,
     seconds,
 )
+from serve_app.stores.history_reader import HistoryReader, HistorySpan
 from serve_app.stores.records import ChunkKey
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 from serve_app.web.period import Subject, TimeRange
@@ -224,6 +225,24 @@ def test_a_session_that_ends_within_a_block_loses_and_doubles_nothing(
             stored = session.store.history("shop", list(session.store.history_sizes("shop")))
     assert stored == whole.store.history("shop", list(whole.store.history_sizes("shop")))
     assert len([key for key in stored if not key.part]) == 3  # blocks that are over
+
+
+def test_blocks_that_a_killed_session_did_not_write_are_written_by_the_next_one(
+    whole: Watched, tmp_path: Path, recording: list[MeshSnapshot]
+) -> None:
+    def minutes(session: Watched) -> tuple[list[MeshRow], bytes]:
+        reader, every = HistoryReader(session.meshes, "shop"), [HistorySpan(MINUTE, 0, 2**40)]
+        return reader.mesh_rows(every), reader.series(every, recording[0].node_ids[3]).values.tobytes()
+
+    counts = []
+    for begin, end, tidies in ((0, 45, True), (45, 85, False), (85, 120, True), (120, 130, True)):
+        session = Watched(tmp_path / "killed")
+        with closing(session.store):
+            session.see("shop", recording[begin:end], tidies=tidies)
+            counts.append(len(minutes(session)[0]))
+            written = minutes(session)
+    assert counts == [10, 10, 10, 30]
+    assert written == minutes(whole)
 
 
 def test_the_unfinished_block_is_read_from_the_window(whole: Watched, recording: list[MeshSnapshot]) -> None:

@@ -43,6 +43,7 @@ from tests.serve_app.stores.content import (
     random_bytes,
     snapshots,
     states,
+    write_history,
 )
 
 ARCHIVED = 10_000  # incidents with which the archive is filled again and again
@@ -325,7 +326,8 @@ class TestStateStore:
         assert len(set(pages)) == 12
 
     def test_a_deleted_mesh_has_no_archive_and_history_and_one_set_aside_keeps_them(self, archive: StateStore) -> None:
-        revision = append(archive, 1, incidents=(incident(1),), history=chunks(0))
+        revision = append(archive, 1, incidents=(incident(1),))
+        assert write_history(archive, chunks(0))
         assert archive.set_aside("prod", "of another schema", revision=revision)
         append(archive, 1)
         assert (found(archive), archive.history_sizes("prod").keys()) == (["incident-1"], {chunk_key(0)})
@@ -382,12 +384,17 @@ class TestStateStore:
     def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
         check_appended(place, kill_writer(append_for_ever, place, seed))
 
-    def test_history_is_written_with_its_snapshot_or_not_at_all(self, store: StateStore, place: StoreSettings) -> None:
+    def test_history_is_written_for_the_mesh_it_was_computed_from_or_not_at_all(
+        self, store: StateStore, place: StoreSettings
+    ) -> None:
         first, second, third, unknown = map(chunk_key, (0, 1, 2, 9))
-        append(store, 1, history=chunks(0, 2))
-        append(store, 2, history={**chunks(1), third: b"again", unknown: None})
-        with pytest.raises(StoreConflict):
-            append(store, 2, history={**chunks(3), first: None})
+        append(store, 1)
+        assert write_history(store, chunks(0, 2))
+        before = store.revision("prod")
+        assert write_history(store, {**chunks(1), third: b"again", unknown: None})
+        assert store.revision("prod") == before
+        assert not store.write_history("prod", {**chunks(3), first: None}, full=(1, before - 1))
+        assert not store.write_history("other", chunks(3), full=(1, before))
         stored = {**chunks(0, 1), third: b"again"}
         with closing(open_store(place)) as other:
             for one in (store, other):
@@ -396,20 +403,24 @@ class TestStateStore:
                 assert one.history("prod", [second]) == chunks(1)
         assert (store.history("prod", []), store.history("other", [first])) == ({}, {})
         assert store.history_sizes("other") == {}
-        append(store, 3, history={first: None, third: None})
+        append(store, 2, is_step=True)
+        assert write_history(store, {first: None, third: None})
         assert store.history("prod", list(stored)) == chunks(1)
 
     def test_the_size_of_a_chunk_is_at_least_what_cannot_be_compressed(self, store: StateStore) -> None:
         content = {chunk_key(0): random_bytes(1, 100_000)}
-        append(store, 1, history=content)
+        append(store, 1)
+        assert write_history(store, content)
         assert 100_000 <= store.history_sizes("prod")[chunk_key(0)] < 101_000
         assert store.history("prod", [*content]) == content
 
     def test_history_is_copied_beside_the_mesh(self, store: StateStore, elsewhere: StoreSettings) -> None:
         history = chunks(*range(300))
-        append(store, 1, history=history)
+        append(store, 1)
+        assert write_history(store, history)
         with closing(open_store(elsewhere)) as other:
-            append(other, 1, history=chunks(999))
+            append(other, 1)
+            assert write_history(other, chunks(999))
             assert [one.mesh for one in copy_meshes(store, other, ["prod"], overwrite=True)] == ["prod"]
             assert other.history("prod", [*history, chunk_key(999)]) == history
 

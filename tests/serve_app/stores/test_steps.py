@@ -67,7 +67,7 @@ class Session:
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
     def tidy(self) -> None:
-        asyncio.run(self.steps.tidy(self.mesh, self._options))
+        asyncio.run(self.steps.tidy(self.mesh, self.meshes.get(self.mesh), self._options))
 
 
 def busy_mesh(snapshots: int, interval_seconds: float = 28) -> Iterator[MeshSnapshot]:
@@ -162,11 +162,11 @@ def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
             if i % 12 == 5:
                 behind = session.meshes.get("prod")
             if i % 12 == 8 and behind is not None:
-                full = session.meshes.compact("prod", behind)
-                assert full is not None
+                full = session.meshes.tidy("prod", behind, keep=8).full
+                assert full != behind.full
                 session.meshes.cached.put("prod", replace(session.meshes.get("prod"), full=full))
                 # Its predecessor is no longer there, or the store recognises the write, as of an answer that was lost.
-                assert session.meshes.compact("prod", behind) in (None, full)
+                assert session.meshes.tidy("prod", behind, keep=8).full in (behind.full, full)
             ours = session.meshes.get("prod")
             assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
             assert ours.full is not None

@@ -29,6 +29,7 @@ from tests.serve_app.stores.content import (
     random_bytes,
     snapshots,
     states,
+    write_history,
 )
 from tests.serve_app.stores.local import file_of, local_store
 
@@ -68,7 +69,8 @@ def _read_all(store: StateStore) -> None:
 @pytest.mark.parametrize("kind", rows.KINDS)
 def test_a_damaged_row_of_any_kind_stops_no_mesh(store: StateStore, tmp_path: Path, kind: str, change: str) -> None:
     for sequence in (1, 2):
-        append(store, sequence, is_step=is_step(sequence), incidents=(incident(sequence),), history=chunks(sequence))
+        append(store, sequence, is_step=is_step(sequence), incidents=(incident(sequence),))
+        assert write_history(store, chunks(sequence))
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
         assert hand.execute(f"UPDATE rows SET {change} WHERE space = 'prod' AND key LIKE '{kind}%'").rowcount >= 1
         hand.commit()

@@ -51,8 +51,11 @@ class Watched:
         snapshots: Iterable[MeshSnapshot],
         window: int = 120,
         events: tuple[ClusterEvent, ...] = (),
+        *,
+        tidies: bool = True,
     ) -> list[dict[str, Any]]:
-        """Score and store snapshots, and return their verdicts. ``events`` are known with each of them."""
+        """Score and store snapshots, and return their verdicts. ``events`` are known with each of them. Without
+        ``tidies``, the session is killed before it does what is left for later."""
         options, known, verdicts = Options(window_size=window, owners=self.owners), self.meshes.get(mesh), []
         for snapshot in snapshots:
             step = advance_in_detail(self._checkpoint, known.mesh, snapshot, options, events=events)
@@ -62,6 +65,7 @@ class Watched:
             stored = StoredVerdict(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             packed = pack_snapshot(snapshot)
             known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, verdict, stored, keep=window)
+            known = self.meshes.tidy(mesh, known, window) if tidies else known
             self.meshes.cached.put(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         self.verdicts += verdicts
