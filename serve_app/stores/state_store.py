@@ -38,7 +38,6 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
-_LAYOUT = "layout"  # row of SERVICE
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
 
 
@@ -383,16 +382,9 @@ class StateStore:
         return self.database.read(mesh, *ranges)
 
     def _check_layout(self) -> None:
-        (found,) = self._database.read(SERVICE, only(_LAYOUT))
-        layout = found[0][1] if found else b""
-        if not layout.isdigit():  # of a new store, or damaged
-            self._database.write(SERVICE, Change(puts=[(_LAYOUT, b"%d" % rows.LAYOUT)]))
-        elif int(layout) != rows.LAYOUT:
-            raise CorruptState(
-                f"state store {self.name}: expected layout {rows.LAYOUT}, got {int(layout)}; another version of tagae "
-                "wrote it, and nothing was changed; use that version, or set store.path or store.key_prefix to an "
-                "empty store"
-            )
+        (found,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
+        if not rows.check_layout(self.name, found[0][1] if found else b""):
+            self._database.write(SERVICE, Change(puts=[(rows.LAYOUT_ROW, b"%d" % rows.LAYOUT)]))
 
     def _position(self, mesh: str) -> tuple[int, int]:
         (head,) = self._read(mesh, only(HEAD))
