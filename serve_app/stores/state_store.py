@@ -305,18 +305,18 @@ class StateStore:
                 log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
         return found
 
-    def read_document(self, name: str) -> StoredDocument | None:
-        """A document that belongs to the service; None if there is none. A damaged one is logged and deleted."""
+    def read_document(self, name: str) -> StoredDocument:
+        """A document that belongs to the service; revision 0 if there is none. A damaged one is logged and deleted."""
         head, content = self.database.read(SERVICE, only(_REVISION + name), only(_DOCUMENT + name))
         if not head:
-            return None
+            return StoredDocument()
         revision, _ = _read_head(head)
         try:
             return StoredDocument(revision, unsealed(SERVICE, content[0] if content else ("", b""), revision))
         except CorruptState as error:
             self.database.write(SERVICE, Change(drops=[_REVISION + name, _DOCUMENT + name]))
             log.error("state store %s: %s; the document was deleted", self.name, error)
-            return None
+            return StoredDocument()
 
     def write_document(self, name: str, content: bytes, *, revision: int) -> int:
         """Replace a document; empty content deletes it. Limits on meshes do not apply.
