@@ -48,7 +48,7 @@ DEPLOYMENTS = (
     ("http",),
     ("gate",),
 )
-DOORS = {  # modules of each room of the deployments that others may import
+PUBLIC = {  # modules of each room of the deployments that others may import
     "gate": {"gate"},  # for one process; Ray imports the package by name
     "http": {
         "access_control",
@@ -61,7 +61,7 @@ DOORS = {  # modules of each room of the deployments that others may import
         "traced_requests",
     },
     "scoring": {"in_session", "messages", "meta", "replicas", "scorer"},
-    "session": {"doors", "mesh_session"},
+    "session": {"api", "mesh_session"},
 }
 # The same within lab.
 LAB = (
@@ -226,12 +226,12 @@ def imports_of_a_plugin(name: str, tree: ast.Module) -> Found:
     yield from ((at, what) for at, what in found if what in PLUGINS)
 
 
-def imports_past_a_door(name: str, tree: ast.Module) -> Found:
-    """Imports of what a room of the deployments has for itself."""
+def imports_of_internals(name: str, tree: ast.Module) -> Found:
+    """Imports of what a room of the deployments has for itself, beside its public modules."""
     for at, what in imports(tree):
         if found := re.match(r"serve_app\.deployments\.(\w+)\.(\w+)", what):
-            room, door = found.groups()
-            if room in DOORS and not name.startswith(f"serve_app/deployments/{room}/") and door not in DOORS[room]:
+            room, module = found.groups()
+            if room in PUBLIC and not name.startswith(f"serve_app/deployments/{room}/") and module not in PUBLIC[room]:
                 yield at, what
 
 
@@ -284,7 +284,7 @@ RULES = [
     imports_up_or_sideways_in_a_package,
     imports_out_of_room,
     imports_of_a_plugin,
-    imports_past_a_door,
+    imports_of_internals,
     names_of_what_ray_keeps_to_itself,
     imports_of_pyg_at_module_level,
     reads_of_the_environment,
@@ -341,8 +341,16 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
         (imports_of_a_plugin, "serve_app/app.py", "def f():\n    from serve_app.stores.sqlite.store import SqliteRows"),
-        (imports_past_a_door, "serve_app/app.py", "from serve_app.deployments.session.reader import Reader"),
-        (imports_past_a_door, "serve_app/deployments/http/x.py", "from serve_app.deployments.session import reader"),
+        (
+            imports_of_internals,
+            "serve_app/app.py",
+            "from serve_app.deployments.session.reader import Reader",
+        ),
+        (
+            imports_of_internals,
+            "serve_app/deployments/http/x.py",
+            "from serve_app.deployments.session import reader",
+        ),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray._private import node"),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray.serve.context import _get_global_client"),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "import sys\nsys.modules['ray._private.worker']"),

@@ -21,7 +21,7 @@ from model.scoring.score import PartitionTask, batch_tasks, whole_mesh
 from model.snapshot import MeshSnapshot
 from model.verdict import Status
 from serve_app.errors import BadRecording
-from serve_app.models.desk import MIN_SNAPSHOTS
+from serve_app.models.admin import MIN_SNAPSHOTS
 from serve_app.pipeline import Mesh, Options, advance
 
 HELD_OUT = 3  # one in so many snapshots, the last ones, is only for judging

@@ -47,9 +47,9 @@ class ReceiverStatus:
 
 def read_statuses(store: StateStore) -> tuple[ReceiverStatus, ...]:
     """The newest report; empty if there is none, or another version wrote it."""
-    document = store.read_document(NAME)
+    content = store.read_document(NAME).content
     try:
-        return () if document is None else msgspec.json.decode(document.content, type=tuple[ReceiverStatus, ...])
+        return msgspec.json.decode(content, type=tuple[ReceiverStatus, ...]) if content else ()
     except msgspec.MsgspecError:
         return ()
 
@@ -60,5 +60,5 @@ def write_statuses(store: StateStore, statuses: Sequence[ReceiverStatus]) -> Non
     Raises:
         StoreConflict: another process has replaced it meanwhile.
     """
-    document = store.read_document(NAME)
-    store.write_document(NAME, msgspec.json.encode(statuses), revision=document.revision if document else 0)
+    revision = store.read_document(NAME).revision
+    store.write_document(NAME, msgspec.json.encode(statuses), revision=revision)

@@ -26,7 +26,7 @@ TEST_TEXT = "Test alert of TAGAE: if you can read this, alerts arrive"
 TEST_LASTS = timedelta(minutes=5)  # in Alertmanager; elsewhere a person closes it
 
 
-class ReceiverDesk:
+class ReceiverAdmin:
     """What people ask about the receivers of a service.
 
     Args:

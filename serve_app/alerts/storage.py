@@ -53,7 +53,7 @@ class AlertStorage:
             self._write(content)
         except StoreConflict as error:
             kept = self._store.read_document(NAME)
-            if kept is None or not kept.content.startswith(self._owner):
+            if not kept.content.startswith(self._owner):
                 raise StoreConflict(
                     f"{self.name}: expected to be its writer, got another process that has taken over; nothing was "
                     "changed"
@@ -63,16 +63,15 @@ class AlertStorage:
 
     def revision(self) -> int:
         """The revision that the store has, which the writer changes at least every minute; 0: there is no state."""
-        found = self._store.read_document(NAME)
-        return 0 if found is None else found.revision
+        return self._store.read_document(NAME).revision
 
     def _claim(self) -> bytes | None:
         """Write the document again, so that the process that wrote it before cannot any more. Returns the stored state;
         None if there is none."""
         while True:
             kept = self._store.read_document(NAME)
-            state = kept.content.partition(b"\n")[2] if kept else None
-            self._revision = kept.revision if kept else 0
+            state = kept.content.partition(b"\n")[2] if kept.revision else None
+            self._revision = kept.revision
             try:
                 self._write(encode_state(AlertState()) if state is None else state)
             except StoreConflict:

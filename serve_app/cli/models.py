@@ -264,9 +264,9 @@ def tune(
     from lab.training.tune import tune as train_further
     from model.checkpoint import SHIPPED, load
     from serve_app.errors import UnfitModel
+    from serve_app.models.admin import broken_limit
     from serve_app.models.card import describe
     from serve_app.models.comparison import compare as compare_trials
-    from serve_app.models.desk import broken_limit
     from serve_app.models.recorded_comparison import trial_over
     from serve_app.models.registry import content_of, load_content
     from serve_app.pipeline import options
@@ -324,7 +324,7 @@ def canary(
       tagae models canary 5b7d9e2f --share 0.1 --registry s3://bucket/models
     """
     if registry is not None:
-        from serve_app.models.desk import CANARY_SHARE
+        from serve_app.models.admin import CANARY_SHARE
         from serve_app.models.rollout import start_canary
 
         pin, chosen = _pin(registry, version), CANARY_SHARE if share is None else share

@@ -27,7 +27,7 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.scoring.messages import Resume
-from serve_app.deployments.session.doors import doors_of
+from serve_app.deployments.session.api import api_of
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.errors import InvalidParameter, NoTelemetry, ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS, outcome_of
@@ -116,14 +116,14 @@ class Collector:
         if poll.snapshot is None:
             raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
-        await caller.ask(doors_of(self._sessions).connections.add, mesh, prometheus)
+        await caller.ask(api_of(self._sessions).connections.add, mesh, prometheus)
         await self.update_connections()
         return draw_picture(poll.snapshot, chosen.entry_points)
 
     async def update_connections(self) -> None:
         """Poll the meshes that are connected now, beside the meshes of the settings, and no others."""
         caller = Caller(Deadline.after(self._deadline_seconds))
-        known = await caller.ask(doors_of(self._sessions).connections.all)
+        known = await caller.ask(api_of(self._sessions).connections.all)
         known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}
         for mesh in [one for one, url in self._connected.items() if known.get(one) != url]:
             self._collecting.pop(mesh).cancel()
@@ -264,7 +264,7 @@ class Collector:
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
-                return await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.resume, mesh)
+                return await caller.ask(api_of(with_session(self._sessions, mesh)).meshes.resume, mesh)
             except ServeError as error:
                 log.warning("mesh %s: its newest snapshot is not known yet: %s", mesh, error)
                 await asyncio.sleep(PAUSE_SECONDS)

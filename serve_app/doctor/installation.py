@@ -20,7 +20,7 @@ from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
 from serve_app.collect.base import Finding, Outcome
 from serve_app.doctor.connections import check_provider, check_receivers, check_tools, check_traces
-from serve_app.errors import BadSettings
+from serve_app.errors import BadSettings, CorruptState
 from serve_app.plugins import STORES
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
@@ -188,6 +188,8 @@ def _store(settings: Settings) -> Iterator[Finding]:
 def _state(path: Path) -> Finding:
     try:
         meshes = count_meshes(path)
+    except CorruptState as error:
+        return Finding("state", "problem", str(error))
     except sqlite3.Error as error:
         return Finding("state", "warning", f"{path}: {error}", "the service will move it away and start with a new one")
     return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")

@@ -8,5 +8,5 @@ served                the models of one session
 comparison            figures of two models, with intervals
 recorded_comparison   the same over recordings
 shadow                scores with the other model of a trial, and what the store keeps of it
-desk                  what people ask and change, and the limits that end a trial
+admin                 what people ask and change, and the limits that end a trial
 """

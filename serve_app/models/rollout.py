@@ -135,7 +135,7 @@ def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
         ServeError: the store cannot be read.
     """
     found = store.read_document(ROLLOUT)
-    return (found.revision, decode_rollout(found.content)) if found else (0, RolloutDocument())
+    return found.revision, _stored_rollout(found.content)
 
 
 def change_rollout(store: StateStore, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
@@ -148,11 +148,15 @@ def change_rollout(store: StateStore, change: Callable[[RolloutDocument], Rollou
     """
 
     def change_content(content: bytes) -> tuple[bytes | None, RolloutDocument]:
-        before = decode_rollout(content) if content else RolloutDocument()
+        before = _stored_rollout(content)
         after = change(before)
         return None if after is before else after.model_dump_json().encode(), after
 
     return change_document(store, ROLLOUT, change_content)
+
+
+def _stored_rollout(content: bytes) -> RolloutDocument:
+    return decode_rollout(content) if content else RolloutDocument()
 
 
 def decode_rollout(content: bytes) -> RolloutDocument:

@@ -236,8 +236,6 @@ def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | N
     """The revision and the trial of a mesh that the store has; 0 and None if there is none. One of another version
     counts as none."""
     found = store.read_document(_document_name(mesh))
-    if found is None:
-        return 0, None
     try:
         return found.revision, MeshTrialDocument.model_validate_json(found.content)
     except ValueError:
@@ -246,7 +244,7 @@ def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | N
 
 def _delete_trial(store: StateStore, mesh: str) -> None:
     found = store.read_document(_document_name(mesh))
-    if found is not None:
+    if found.revision:
         store.write_document(_document_name(mesh), b"", revision=found.revision)
 
 

@@ -93,22 +93,22 @@ def _with_options(handle: T, **options: Any) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteDoors:
-    """The objects of a replica that other processes may use: its doors.
+class RemoteApi:
+    """The objects of a replica whose methods other processes may call: its API.
 
     Annotate it as the class that has them as attributes, so that mypy checks names and arguments. Pass their methods to
-    :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(door, method, *args)``.
+    :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(subject, method, *args)``.
 
     Attributes:
         call: of the handle.
-        names: of the door and its method, as far as they were read.
+        names: of the subject and its method, as far as they were read.
     """
 
     call: Any
     names: tuple[str, ...] = ()
 
-    def __getattr__(self, name: str) -> RemoteDoors:
-        return RemoteDoors(self.call, (*self.names, name))
+    def __getattr__(self, name: str) -> RemoteApi:
+        return RemoteApi(self.call, (*self.names, name))
 
     @property
     def deployment_name(self) -> str:
@@ -141,7 +141,7 @@ class Caller:
     async def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a handle, such as ``handle.score``, or of a door, and return its answer.
+        """Call a method of a handle, such as ``handle.score``, or of an API, and return its answer.
 
         Raises:
             DeadlineExceeded: no answer came before the deadline.

@@ -16,8 +16,7 @@ class Connections:
         self._store = store
 
     def all(self) -> dict[str, str]:
-        kept = self._store.read_document(NAME)
-        return _read(kept.content) if kept else {}
+        return _read(self._store.read_document(NAME).content)
 
     def add(self, mesh: str, prometheus: str) -> None:
         change_document(self._store, NAME, lambda content: (_write({**_read(content), mesh: prometheus}), None))

@@ -84,14 +84,14 @@ def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> 
         StoreConflict: the target has one, and it is not to be overwritten.
     """
     document, before = source.read_document(ROLLOUT), target.read_document(ROLLOUT)
-    if document is None:
+    if not document.revision:
         return False
-    if before is not None and not overwrite:
+    if before.revision and not overwrite:
         raise StoreConflict(
             "expected a target without a rollout of models, got one with it; copy single meshes (--mesh), or replace "
             "it (--overwrite)"
         )
-    target.write_document(ROLLOUT, document.content, revision=before.revision if before else 0)
+    target.write_document(ROLLOUT, document.content, revision=before.revision)
     return True
 
 

@@ -26,11 +26,11 @@ def change_document(store: StateStore, name: str, change: Callable[[bytes], tupl
     """
     for attempt in range(ATTEMPTS):
         kept = store.read_document(name)
-        content, result = change(kept.content if kept else b"")
+        content, result = change(kept.content)
         if content is None:
             return result
         try:
-            store.write_document(name, content, revision=kept.revision if kept else 0)
+            store.write_document(name, content, revision=kept.revision)
         except StoreConflict:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -63,8 +63,7 @@ class EndedIds:
 
     def all(self) -> frozenset[str]:
         """All ids that have not expired."""
-        kept = self._store.read_document(ENDED)
-        return frozenset(self._valid(kept.content)) if kept else frozenset()
+        return frozenset(self._valid(self._store.read_document(ENDED).content))
 
     def _valid(self, content: bytes) -> dict[str, float]:
         ids: dict[str, float] = json.loads(content or b"{}")

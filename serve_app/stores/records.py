@@ -168,7 +168,8 @@ ROLLOUT = "rollout"  # the document that says which mesh uses which model
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document of the service; ``revision`` is the token for compare-and-set, which never repeats."""
+    """A document of the service; ``revision`` is the token for compare-and-set, which never repeats. Revision 0 and no
+    content: there is none."""
 
-    revision: int
-    content: bytes
+    revision: int = 0
+    content: bytes = b""

@@ -118,7 +118,7 @@ class MeshRepository:
         """A mesh that has a verdict, as the store has it now."""
         found = self._refresh(self._load_newest(mesh))
         if not found.mesh.state.window:  # deleted in between, or of another version and set aside when it was read
-            raise unknown_mesh(mesh)
+            raise _unknown_mesh(mesh)
         return found
 
     def load_state(self, mesh: str) -> MeshState:
@@ -132,14 +132,14 @@ class MeshRepository:
         found = self.store.verdict_at(mesh, at)
         if found is None:
             self._load_newest(mesh)  # raises if the mesh is unknown
-            raise unknown_instant(mesh, at)
+            raise _unknown_instant(mesh, at)
         return StoredVerdict.unpack(found[1])
 
     def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[StoredVerdict]:
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first."""
         verdicts = self._verdicts(mesh, since, limit)
         if not verdicts and self.store.load(mesh) is None:
-            raise unknown_mesh(mesh)
+            raise _unknown_mesh(mesh)
         return verdicts
 
     def load_scored(self, mesh: str, state: MeshState, at: datetime | None = None) -> ScoredSnapshot:
@@ -148,7 +148,7 @@ class MeshRepository:
         snapshot = next((one for one in reversed(state.window) if at in (None, one.observed_at)), None)
         if snapshot is None:
             assert at is not None  # a mesh with a verdict has a newest snapshot
-            raise unknown_instant(mesh, at)
+            raise _unknown_instant(mesh, at)
         return ScoredSnapshot(snapshot, self.load_verdict(mesh, snapshot.observed_at))
 
     def load_window(self, mesh: str, state: MeshState, since: datetime | None = None) -> list[ScoredSnapshot]:
@@ -353,7 +353,7 @@ class MeshRepository:
 
     def delete(self, mesh: str) -> None:
         if not self.store.delete(mesh):
-            raise unknown_mesh(mesh)
+            raise _unknown_mesh(mesh)
 
     def _verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[StoredVerdict]:
         return [StoredVerdict.unpack(verdict) for verdict in self.store.verdicts(mesh, since, limit)]
@@ -362,7 +362,7 @@ class MeshRepository:
         """What is stored of a mesh; ``UnknownMesh`` if it has only a baseline."""
         stored = self.store.load(mesh)
         if stored is None:
-            raise unknown_mesh(mesh)
+            raise _unknown_mesh(mesh)
         if not stored.verdict:
             raise UnknownMesh(f"mesh {mesh!r}: has a baseline but no verdict yet; push a snapshot")
         return stored
@@ -428,12 +428,12 @@ def _is_full_due(state: MeshState, steps: int, keep: int) -> bool:
     return steps >= _max_steps(keep) or is_block_out_of_reach
 
 
-def unknown_mesh(mesh: str) -> UnknownMesh:
+def _unknown_mesh(mesh: str) -> UnknownMesh:
     """The error for a name without a stored mesh."""
     return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
 
 
-def unknown_instant(mesh: str, at: datetime) -> UnknownInstant:
+def _unknown_instant(mesh: str, at: datetime) -> UnknownInstant:
     """The error for a time without a kept snapshot."""
     return UnknownInstant(
         f"mesh {mesh!r}: no snapshot of {at.isoformat()} is kept; choose a time from its timeline, which covers the "

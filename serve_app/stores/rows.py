@@ -33,6 +33,7 @@ from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
 LAYOUT = 8  # of all rows of a store; it rises when a row is added, removed or has another form
+LAYOUT_ROW = "layout"  # of the space SERVICE
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
@@ -105,6 +106,20 @@ def read_chunk_key(key: str) -> ChunkKey:
         return ChunkKey(int(step), int(start), int(part))
     except ValueError:
         raise CorruptState(f"stored row: expected the key of a chunk, got {key[:80]!r}") from None
+
+
+def check_layout(store: str, stored: bytes) -> bool:
+    """Whether a store has the layout of this version: False if it is new, or its layout is damaged.
+
+    Raises:
+        CorruptState: another version wrote it.
+    """
+    if stored.isdigit() and int(stored) != LAYOUT:
+        raise CorruptState(
+            f"state store {store}: expected layout {LAYOUT}, got {int(stored)}; another version of tagae wrote it, and "
+            "nothing was changed; use that version, or set store.path or store.key_prefix to an empty store"
+        )
+    return stored.isdigit()
 
 
 def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:

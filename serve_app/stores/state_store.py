@@ -38,7 +38,6 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
-_LAYOUT = "layout"  # row of SERVICE
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
 
 
@@ -314,18 +313,18 @@ class StateStore:
                 log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
         return found
 
-    def read_document(self, name: str) -> StoredDocument | None:
-        """A document that belongs to the service; None if there is none. A damaged one is logged and deleted."""
+    def read_document(self, name: str) -> StoredDocument:
+        """A document that belongs to the service; revision 0 if there is none. A damaged one is logged and deleted."""
         head, content = self.database.read(SERVICE, only(_REVISION + name), only(_DOCUMENT + name))
         if not head:
-            return None
+            return StoredDocument()
         revision, _ = _read_head(head)
         try:
             return StoredDocument(revision, unsealed(SERVICE, content[0] if content else ("", b""), revision))
         except CorruptState as error:
             self.database.write(SERVICE, Change(drops=[_REVISION + name, _DOCUMENT + name]))
             log.error("state store %s: %s; the document was deleted", self.name, error)
-            return None
+            return StoredDocument()
 
     def write_document(self, name: str, content: bytes, *, revision: int) -> int:
         """Replace a document; empty content deletes it. Limits on meshes do not apply.
@@ -391,16 +390,9 @@ class StateStore:
         return self.database.read(mesh, *ranges)
 
     def _check_layout(self) -> None:
-        (found,) = self._database.read(SERVICE, only(_LAYOUT))
-        layout = found[0][1] if found else b""
-        if not layout.isdigit():  # of a new store, or damaged
-            self._database.write(SERVICE, Change(puts=[(_LAYOUT, b"%d" % rows.LAYOUT)]))
-        elif int(layout) != rows.LAYOUT:
-            raise CorruptState(
-                f"state store {self.name}: expected layout {rows.LAYOUT}, got {int(layout)}; another version of tagae "
-                "wrote it, and nothing was changed; use that version, or set store.path or store.key_prefix to an "
-                "empty store"
-            )
+        (found,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
+        if not rows.check_layout(self.name, found[0][1] if found else b""):
+            self._database.write(SERVICE, Change(puts=[(rows.LAYOUT_ROW, b"%d" % rows.LAYOUT)]))
 
     def _position(self, mesh: str) -> tuple[int, int]:
         (head,) = self._read(mesh, only(HEAD))

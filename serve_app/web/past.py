@@ -19,6 +19,7 @@ from serve_app.stores.history_files import MINUTE, TEN_MINUTES, PastSeries
 from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.rows import ONE_STEP
 from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.comparison import Focus, PeriodSample, comparison
 from serve_app.web.history import instant, metric_table, row_of, score_of
@@ -39,7 +40,6 @@ from serve_app.web.range import (
 MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
 MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
 DAYS_COMPARED = 7  # before two periods, to learn how much they usually differ
-ONE_STEP = timedelta(microseconds=1)  # between two times
 
 
 class PastQueries:

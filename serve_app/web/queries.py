@@ -24,6 +24,7 @@ from serve_app.stores.history_files import MINUTE
 from serve_app.stores.history_reader import HistoryReader, HistorySpan
 from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.rows import ONE_STEP
 from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
@@ -33,7 +34,7 @@ from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
 from serve_app.web.incidents import NOTICE
 from serve_app.web.moment import Moment
-from serve_app.web.past import ONE_STEP, PastQueries
+from serve_app.web.past import PastQueries
 from serve_app.web.period import Subject
 
 MAX_MESHES = 32  # with a cached layout

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
 from serve_app.collect.tools.lookup import ToolLookup
-from serve_app.deployments.session.doors import doors_of
+from serve_app.deployments.session.api import api_of
 from serve_app.runtime.replica import start_task
 from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_session
 from serve_app.settings import Settings
@@ -22,7 +22,7 @@ RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
-    from serve_app.deployments.session.doors import Doors
+    from serve_app.deployments.session.api import SessionApi
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
@@ -55,16 +55,16 @@ class Backend:
     """The replicas behind an ingress.
 
     Attributes:
-        doors: of any session.
+        any_session: the API of any session.
         tools: looks up services in logs and traces, for this replica.
-        records: doors of the session that usually writes the records of access, so that writes rarely collide.
+        records: API of the session that usually writes the records of access, so that writes rarely collide.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector]) -> None:
         self.settings = settings
         self.sessions, self.collector = sessions, collector
-        self.doors = doors_of(sessions)
-        self.records = doors_of(with_session(sessions, RECORDS))
+        self.any_session = api_of(sessions)
+        self.records = api_of(with_session(sessions, RECORDS))
         self._deadline_seconds = settings.serve.deadline_seconds
         self.tools = ToolLookup(min(TOOL_SECONDS, TOOL_SHARE * self._deadline_seconds))
 
@@ -76,9 +76,9 @@ class Backend:
         """
         return with_session(self.sessions, check_mesh_name(mesh))
 
-    def of(self, mesh: str) -> Doors:
-        """The doors of the session that owns a mesh. Errors as in :meth:`session_of`."""
-        return doors_of(self.session_of(mesh))
+    def of(self, mesh: str) -> SessionApi:
+        """The API of the session that owns a mesh. Errors as in :meth:`session_of`."""
+        return api_of(self.session_of(mesh))
 
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
@@ -93,7 +93,7 @@ class Backend:
     async def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a handle, or of a door, within the usual deadline; errors as in :meth:`Caller.ask`."""
+        """Call a method of a handle or an API within the usual deadline; errors as in :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def collector_states(self) -> list[CollectorState]:

@@ -24,7 +24,7 @@ from model.incidents.memory import IncidentMemory
 from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
-from serve_app.alerts.receiver_trials import ReceiverDesk
+from serve_app.alerts.receiver_trials import ReceiverAdmin
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.views import ScoringDocument
 from serve_app.collect.otlp.decode import Point
@@ -32,7 +32,7 @@ from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession, SessionRunner
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
-from serve_app.deployments.session.doors import Doors
+from serve_app.deployments.session.api import SessionApi
 from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
 from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.errors import DeadlineExceeded, ServeError, StoreGone
@@ -48,7 +48,7 @@ from serve_app.metrics import (
     STAGE_TIME,
     STORE_GONE,
 )
-from serve_app.models.desk import ModelDesk
+from serve_app.models.admin import ModelAdmin
 from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
@@ -136,7 +136,7 @@ class MeshSession:
         self._scored: dict[str, ScoringDocument] = {}  # by mesh, of those that this session advanced
         pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
         incidents = IncidentViews(self._meshes)
-        self.doors = Doors(
+        self.api = SessionApi(
             meshes=Reader(self._meshes, self._models, self._options, self._signal, self._scored),
             pages=pages,
             past=PastQueries(self._meshes),
@@ -144,9 +144,9 @@ class MeshSession:
             reports=Reports(pages, incidents),
             changes=self._steps,
             connections=Connections(store),
-            models=ModelDesk(settings, self._models, store),
+            models=ModelAdmin(settings, self._models, store),
             audit=open_audit_log(store, settings),
-            receivers=ReceiverDesk(settings, store),
+            receivers=ReceiverAdmin(settings, store),
             sign_ins=EndedIds(store, time.time),
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
@@ -174,8 +174,8 @@ class MeshSession:
         """
         if self._models.is_following:  # in the background: a registry that hangs must not hold this check
             self._start(self._models.follow_once())
-        if self.doors.models.is_check_due():
-            self._start(self.doors.models.check(), "the trial of a model could not be judged")
+        if self.api.models.is_check_due():
+            self._start(self.api.models.check(), "the trial of a model could not be judged")
         gone = 0.0
         try:
             await asyncio.to_thread(self._meshes.check)
@@ -194,9 +194,9 @@ class MeshSession:
             self._shadow.forget_all()
         await self._backend.check()
 
-    async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The answer of a method of one of the doors (:class:`~serve_app.deployments.session.doors.Doors`)."""
-        return await self.doors.call(door, method, *args, **kwargs)
+    async def call(self, subject: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """The answer of a method of the API (:class:`~serve_app.deployments.session.api.SessionApi`)."""
+        return await self.api.call(subject, method, *args, **kwargs)
 
     async def push(
         self,
@@ -273,7 +273,7 @@ class MeshSession:
             self._meshes.cached.drop(mesh)
             self._scored.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
-            await self.doors.call("pages", "forget", mesh)
+            await self.api.call("pages", "forget", mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         try:
@@ -287,7 +287,7 @@ class MeshSession:
         _, info, problems = await asyncio.gather(
             asyncio.to_thread(self._meshes.check),
             self._backend.info(Caller(deadline)),
-            asyncio.to_thread(self.doors.receivers.problems),
+            asyncio.to_thread(self.api.receivers.problems),
         )
         return replace(info, refused=(*info.refused, *self._models.missing), receivers=problems)
 

@@ -33,7 +33,8 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
-from serve_app.stores.row_store import HEAD
+from serve_app.stores.row_store import HEAD, SERVICE
+from serve_app.stores.rows import LAYOUT_ROW, check_layout
 from serve_app.stores.sqlite.space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace, pages
 
 FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
@@ -431,9 +432,13 @@ def count_meshes(path: Path) -> int:
     """Count the meshes of a file, which is only read.
 
     Raises:
+        CorruptState: another version wrote it.
         sqlite3.Error: the file is damaged.
     """
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+        layout = "SELECT CAST(value AS BLOB) FROM rows WHERE space = ? AND key = ?"  # damage may change its type
+        found = db.execute(layout, (SERVICE, LAYOUT_ROW)).fetchone()
+        check_layout(str(path), found[0] if found else b"")
         return int(db.execute("SELECT COUNT(*) FROM rows WHERE key = ?", (HEAD,)).fetchone()[0])
 
 

@@ -12,7 +12,6 @@ from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.graph.propagation import Hop, spread
 
 MAX_INCIDENTS = 5  # of one report
-_SEVERITIES = [severity.value for severity in Severity]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +49,7 @@ class ReportedIncident:
 
 def rank(incident: IncidentDocument) -> tuple[int, float]:
     """Return a sort key; worse incidents are greater."""
-    return _SEVERITIES.index(incident.severity), incident.score
+    return Severity(incident.severity).rank, incident.score
 
 
 def find(

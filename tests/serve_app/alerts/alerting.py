@@ -363,8 +363,8 @@ def firing(state: AlertState) -> list[Alert]:
 
 def stored_state(store: StateStore) -> AlertState:
     """Return the state of notifications in a store, without becoming its owner."""
-    document = store.read_document(NAME)
-    return AlertState() if document is None else decode_state(document.content.partition(b"\n")[2])
+    content = store.read_document(NAME).content
+    return decode_state(content.partition(b"\n")[2]) if content else AlertState()
 
 
 def resend_after(seconds: float = 0.05) -> PostTiming:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from serve_app.alerts.receiver_status import ReceiverStatus, read_statuses
-from serve_app.alerts.receiver_trials import TEST_TEXT, ReceiverDesk, check_receivers, send_test_alert
+from serve_app.alerts.receiver_trials import TEST_TEXT, ReceiverAdmin, check_receivers, send_test_alert
 from serve_app.doctor.connections import check_receivers as findings
 from serve_app.errors import UnknownReceiver
 from serve_app.runtime import supervisor
@@ -104,12 +104,12 @@ async def test_a_receiver_that_fails_is_known_without_an_incident(tmp_path: Path
         async with start_notifier(to, tmp_path) as (_, instruments):
             await eventually(lambda: metric_value(instruments, "tagae_receiver_failing", receiver="alertmanager") == 1)
             with closing(open_store(StoreSettings(path=tmp_path))) as store:
-                await eventually(lambda: bool(ReceiverDesk(settings, store).problems()), within=PATIENCE_SECONDS)
-                ((public, full),) = ReceiverDesk(settings, store).problems()
+                await eventually(lambda: bool(ReceiverAdmin(settings, store).problems()), within=PATIENCE_SECONDS)
+                ((public, full),) = ReceiverAdmin(settings, store).problems()
                 assert full.startswith(f"alertmanager {server.url} takes no notifications since ")
                 assert server.url not in public
                 assert public.endswith(": unreachable")
-                assert ReceiverDesk(Settings(), store).problems() == (), "no one is notified any more"
+                assert ReceiverAdmin(Settings(), store).problems() == (), "no one is notified any more"
 
 
 async def test_a_receiver_that_is_back_has_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_a_tuned_network_is_added_as_a_candidate(recording: Path, tmp_path: Path
 def test_a_candidate_that_breaks_a_limit_is_not_added(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.models.desk.broken_limit", lambda found, limits: "its alerts leave the budget")
+    monkeypatch.setattr("serve_app.models.admin.broken_limit", lambda found, limits: "its alerts leave the budget")
     arguments = ["--recording", recording, "--registry", tmp_path / "models", "--steps", 30]
     done = tagae("models", "tune", "shop", *arguments)
     assert done.exit_code == 1

@@ -6,7 +6,7 @@ import sys
 
 from tests.timing import PATIENCE_SECONDS
 
-WITHOUT, WITH = ("gate", "http.ingress", "collector", "notifier", "session.doors"), "session.mesh_session"
+WITHOUT, WITH = ("gate", "http.ingress", "collector", "notifier", "session.api"), "session.mesh_session"
 IMPORT_EACH = """
 import importlib, json, sys
 

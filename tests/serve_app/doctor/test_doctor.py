@@ -14,9 +14,10 @@ import kernels.gpu
 import kernels.gpu_files
 from serve_app.collect.base import Finding
 from serve_app.doctor.connections import check_provider, check_tools
-from serve_app.errors import BadSettings
+from serve_app.errors import BadSettings, CorruptState
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
+from serve_app.stores.row_store import SERVICE, Change
 from tests.live.redis import RedisProgram
 from tests.serve_app.access.oidc.provider_standin import CLIENT, SECRET, run_provider
 from tests.serve_app.cli.command import tagae
@@ -121,6 +122,17 @@ def test_a_store_in_use_has_its_meshes_counted(tmp_path: Path) -> None:
         _, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
     assert (found["state"]["outcome"], found["state"]["remedy"]) == ("ok", "")
     assert found["state"]["found"].startswith("2 meshes, ")
+
+
+def test_a_store_of_another_layout_is_a_problem_as_at_the_start(tmp_path: Path) -> None:
+    with closing(open_store(StoreSettings(path=tmp_path))) as store:
+        append(store, 1)
+        store.database.write(SERVICE, Change(puts=[("layout", b"99")]))
+    code, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
+    assert (code, found["state"]["outcome"]) == (1, "problem")
+    with closing(open_store(StoreSettings(path=tmp_path))) as store, pytest.raises(CorruptState) as refused:
+        store.meshes()
+    assert found["state"]["found"] == str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from serve_app.api.schemas.models import (
     ModelPin,
     TrialDocument,
 )
+from serve_app.models.admin import broken_limit
 from serve_app.models.comparison import (
     SNAPSHOTS_OF_A_BLOCK,
     ModelOutcome,
@@ -24,7 +25,6 @@ from serve_app.models.comparison import (
     compare,
     rate,
 )
-from serve_app.models.desk import broken_limit
 from serve_app.settings.model import ModelsSettings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -204,7 +204,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     assert (await session.ready(later)).refused == ()
     assert session._models.registry is not None
     session._models.registry.seconds = PATIENCE_SECONDS
-    found = await session.doors.models.all()
+    found = await session.api.models.all()
     assert [card.version for card in found.models] == [pin.version]
 
 

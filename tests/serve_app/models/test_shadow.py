@@ -22,7 +22,7 @@ from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
 from serve_app.errors import RegistryGone, UnfitModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric
-from serve_app.models import desk
+from serve_app.models import admin
 from serve_app.models import rollout as changes
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
@@ -72,7 +72,7 @@ class Session:
         self.models.follow()
         self.is_busy = False
         self.shadow = Shadow(self.models, self.judge, store, lambda: self.is_busy, self.counts)
-        self.desk = desk.ModelDesk(self.settings, self.models, store)
+        self.admin = admin.ModelAdmin(self.settings, self.models, store)
         self.meshes: dict[str, Mesh] = {}
         self.verdicts: list[Verdict] = []
         self.shadowed: list[Verdict] = []  # verdicts of the other model
@@ -124,7 +124,7 @@ def sum_of_blocks(session: Session) -> int:
 
 @pytest.fixture
 def session(place: StoreSettings, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setattr(desk, "MIN_SNAPSHOTS", MIN_SNAPSHOTS)
+    monkeypatch.setattr(admin, "MIN_SNAPSHOTS", MIN_SNAPSHOTS)
     with closing(open_store(place)) as store:
         yield Session(store, registry)
 
@@ -169,7 +169,7 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
     assert any(verdict.alerts for verdict in session.shadowed), "the fault raises an alert"
     assert found.newest == snapshots[-1].observed_at
     assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
-    comparison = await asyncio.to_thread(session.desk.compare, twin.version)
+    comparison = await asyncio.to_thread(session.admin.compare, twin.version)
     assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
     assert comparison.candidate_alerts_per_day == comparison.baseline_alerts_per_day
     assert comparison.score_difference.value == 0
@@ -285,20 +285,20 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
         monkeypatch.setattr(session.shadow, "_judge", judge_in_part)
     session.try_out(twin, 1.0 if how == "in use" else 0.0)
     for i, snapshot in enumerate(record_simulation(SPEC, MIN_SNAPSHOTS)):
-        await session.desk.check()
+        await session.admin.check()
         assert session.models.has_trial, f"after {i} snapshots"
         if how == "in use":
             append_once(session.store, "shop")
             await session.shadow.add_failure("shop", twin.version)
         else:
             assert (await session.push("shop", snapshot)).model_digest == load().digest
-    await session.desk.check()
+    await session.admin.check()
     event = session.models.rollout.history[-1]
     assert event.action.value == "rollback"
     assert event.reason == (
         "it could not score 100% of the snapshots (95% interval from 100%), at most 5%, with the baseline 0%"
     )
-    comparison = session.desk.compare(twin.version)
+    comparison = session.admin.compare(twin.version)
     assert (comparison.snapshots, comparison.attempts) == (0, MIN_SNAPSHOTS)
     assert comparison.candidate_failed.value == 1.0
     if how == "error":
@@ -313,7 +313,7 @@ async def test_a_model_on_all_meshes_that_cannot_be_loaded_is_rolled_back(
     session.try_out(twin, 1.0)
     for snapshot in record_simulation(SPEC, MIN_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
-    await session.desk.check()
+    await session.admin.check()
     event = session.models.rollout.history[-1]
     assert (event.action.value, event.by) == ("rollback", "")
     assert event.reason.startswith("it could not score 100% of the snapshots")
@@ -325,9 +325,9 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
     session.fail_beside(monkeypatch)
     session.try_out(twin, 1.0)
     await session.push_all(record_simulation(SPEC, 60))
-    await session.desk.check()
+    await session.admin.check()
     assert session.models.has_trial
-    assert session.desk.compare(twin.version).baseline_failed.value == 1.0
+    assert session.admin.compare(twin.version).baseline_failed.value == 1.0
 
 
 async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
@@ -336,7 +336,7 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
     session.try_out(nervous, 1.0)
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
-        await session.desk.check()
+        await session.admin.check()
         if not session.models.has_trial:
             break
     history = session.models.rollout.history
@@ -388,7 +388,7 @@ async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> 
     session.try_out(twin)
     await session.push("shop", record_simulation(SPEC, 1)[0])
     await session.shadow.delete("shop")
-    assert session.store.read_document("trial/shop") is None
+    assert session.store.read_document("trial/shop").revision == 0
 
 
 def test_models_are_compared_over_recordings(registry: Registry, nervous: ModelPin, tmp_path: Path) -> None:

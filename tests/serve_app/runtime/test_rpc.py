@@ -1,4 +1,4 @@
-"""Calls to other deployments: their replica ends meanwhile, they name a door, and their deadline travels with them."""
+"""Calls to other deployments: their replica ends meanwhile, they name a method, and their deadline goes with them."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError, Metadata
 
 from serve_app.errors import DeadlineExceeded
-from serve_app.runtime.rpc import Caller, Deadline, RemoteDoors
+from serve_app.runtime.rpc import Caller, Deadline, RemoteApi
 from tests.timing import PATIENCE_SECONDS
 
 
@@ -75,8 +75,8 @@ class Call:
 
 
 async def test_a_method_of_a_door_is_called_by_its_name() -> None:
-    doors: Any = RemoteDoors(Call())
-    answer = await Caller(Deadline.after(PATIENCE_SECONDS)).ask(doors.audit.page, "shop", limit=3)
+    api: Any = RemoteApi(Call())
+    answer = await Caller(Deadline.after(PATIENCE_SECONDS)).ask(api.audit.page, "shop", limit=3)
     assert answer == ("audit", "page", "shop", {"limit": 3})
 
 

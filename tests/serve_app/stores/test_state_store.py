@@ -425,7 +425,7 @@ class TestStateStore:
             assert other.history("prod", [*history, chunk_key(999)]) == history
 
     def test_a_document_is_changed_with_compare_and_set(self, store: StateStore, place: StoreSettings) -> None:
-        assert store.read_document("rollout") is None
+        assert store.read_document("rollout") == StoredDocument()
         first = store.write_document("rollout", b"one", revision=0)
         second = store.write_document("rollout", b"two", revision=first)
         assert second > first > 0
@@ -435,12 +435,12 @@ class TestStateStore:
             assert refused.value.details["revision"] == second
         with closing(open_store(place)) as other:
             assert other.read_document("rollout") == store.read_document("rollout") == StoredDocument(second, b"two")
-        assert store.read_document("trial/prod") is None
+        assert store.read_document("trial/prod") == StoredDocument()
 
     def test_a_deleted_document_begins_with_a_later_revision(self, store: StateStore) -> None:
         first = store.write_document("trial/prod", b"one", revision=0)
         deleted = store.write_document("trial/prod", b"", revision=first)
-        assert store.read_document("trial/prod") is None
+        assert store.read_document("trial/prod") == StoredDocument()
         again = store.write_document("trial/prod", random_bytes(1, 100_000), revision=0)
         assert again > deleted > first
         assert store.read_document("trial/prod") == StoredDocument(again, random_bytes(1, 100_000))
@@ -450,7 +450,7 @@ class TestStateStore:
         assert store.meshes() == []
         append(store, 1)
         store.delete("prod")
-        assert store.read_document("trial/prod") is not None
+        assert store.read_document("trial/prod").content == b"one"
 
 
 def fill(store: StateStore) -> None:

@@ -127,12 +127,10 @@ def test_which_mesh_uses_which_model_moves_too(tmp_path: Path) -> None:
     assert "model" not in single.stderr
     with closing(local_store(tmp_path / "one")) as store, closing(local_store(tmp_path / "two")) as other:
         first = store.read_document(ROLLOUT)
-        assert first is not None
+        assert first.revision
         store.write_document(ROLLOUT, b"second", revision=first.revision)
         with pytest.raises(StoreConflict, match="expected a target without a rollout"):
             copy_rollout(store, other, overwrite=False)
         assert copy_rollout(store, other, overwrite=True)
-        found = other.read_document(ROLLOUT)
-        assert found is not None
-        assert found.content == b"second"
+        assert other.read_document(ROLLOUT).content == b"second"
         assert not copy_rollout(local_store(tmp_path / "three"), other, overwrite=True)

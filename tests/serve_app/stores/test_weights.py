@@ -24,7 +24,7 @@ from serve_app.deployments.scoring.queue import Group, ScoredGroup, Scores, Wait
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
-from serve_app.models.desk import ModelDesk
+from serve_app.models.admin import ModelAdmin
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings, StoreSettings
@@ -160,6 +160,6 @@ def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place:
     settings = settings_of(own=other_weights)
     models = served_models(settings, weights)
     with closing(open_store(place)) as store:
-        document = ModelDesk(settings, models, store).in_use()
+        document = ModelAdmin(settings, models, store).in_use()
     assert document.digest == weights.default.digest
     assert document.meshes == {"own": load(other_weights).digest}

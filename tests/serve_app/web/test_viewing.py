@@ -21,7 +21,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.session import reader as session_reader
-from serve_app.deployments.session.doors import Doors
+from serve_app.deployments.session.api import SessionApi
 from serve_app.deployments.session.reader import Reader, VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
@@ -183,12 +183,12 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    used: dict[str, Any] = dict.fromkeys(field.name for field in fields(Doors))
+    used: dict[str, Any] = dict.fromkeys(field.name for field in fields(SessionApi))
     used |= {"pages": watched_mesh.viewing, "page_thread": ThreadPoolExecutor(1)}
-    doors = Doors(**used)
+    api = SessionApi(**used)
 
     async def ten() -> list[bytes]:
-        return await asyncio.gather(*(doors.call("pages", "map", MESH, None, ()) for _ in range(10)))
+        return await asyncio.gather(*(api.call("pages", "map", MESH, None, ()) for _ in range(10)))
 
     maps = asyncio.run(ten())
     assert len(made) == 1

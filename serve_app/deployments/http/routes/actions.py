@@ -155,7 +155,7 @@ async def connect(mesh: MeshName, request: Request, backend: UseBackend) -> Resp
 async def delete(mesh: MeshName, backend: UseBackend) -> Response:
     """Delete a mesh: its state, snapshots and verdicts. One that was connected here is no longer read."""
     session = backend.session_of(mesh)
-    was_connected = await backend.ask(backend.doors.connections.remove, mesh)
+    was_connected = await backend.ask(backend.any_session.connections.remove, mesh)
     if was_connected:
         await backend.ask(backend.collector.update_connections)  # else its next snapshot would create it again
     try:

@@ -42,7 +42,7 @@ CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
 async def models(request: Request, backend: UseBackend) -> Response:
     """The models of the registry, oldest first, and which of the meshes that the caller may see use them. Empty if
     there is no registry."""
-    return json_response(await backend.ask(backend.doors.models.all, principal_of(request).meshes))
+    return json_response(await backend.ask(backend.any_session.models.all, principal_of(request).meshes))
 
 
 @router.get(
@@ -54,7 +54,7 @@ async def models(request: Request, backend: UseBackend) -> Response:
 async def compare(version: Version, backend: UseBackend) -> Response:
     """Where a model differs from the one that it was tried against, over the kept snapshots that both scored: alerts,
     culprits and scores, with 95% intervals."""
-    return json_response(await backend.ask(backend.doors.models.compare, version))
+    return json_response(await backend.ask(backend.any_session.models.compare, version))
 
 
 @router.post(
@@ -69,7 +69,7 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
     use does on its meshes. Repeating the request changes the share."""
     document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
-    return json_response(await backend.ask(backend.doors.models.try_out, version, document.share, by))
+    return json_response(await backend.ask(backend.any_session.models.try_out, version, document.share, by))
 
 
 @router.post(
@@ -86,7 +86,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await backend.ask(backend.doors.models.promote, version, mesh, by))
+    return json_response(await backend.ask(backend.any_session.models.promote, version, mesh, by))
 
 
 @router.post(
@@ -103,4 +103,4 @@ async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await backend.ask(backend.doors.models.roll_back, mesh, document.reason, by))
+    return json_response(await backend.ask(backend.any_session.models.roll_back, mesh, document.reason, by))

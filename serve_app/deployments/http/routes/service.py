@@ -53,7 +53,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     """Metrics in Prometheus' text format: the meshes, the collector, and the requests to this replica."""
     meshes: list[MeshGauges] = []
     with suppress(StoreGone):  # `tagae_store_gone` reports it; the metrics of this replica are still of use
-        meshes = await backend.ask(backend.doors.meshes.gauges)
+        meshes = await backend.ask(backend.any_session.meshes.gauges)
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
         states = await backend.collector_states()
@@ -92,7 +92,7 @@ async def send_test_alert(request: Request, backend: UseBackend) -> Response:
     `admin` for all meshes. PagerDuty, Slack and Grafana keep it open until a person closes it."""
     document = await read_document(request, by_schema(TestAlertDocument, empty=b"{}"))
     note_names(request, document.receiver)
-    statuses = await backend.ask(backend.doors.receivers.send_test, document.receiver)
+    statuses = await backend.ask(backend.any_session.receivers.send_test, document.receiver)
     return json_response(TestResultsDocument(receivers=[ReceiverResult.from_object(one) for one in statuses]))
 
 

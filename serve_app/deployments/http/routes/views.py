@@ -188,7 +188,7 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def model(request: Request, backend: UseBackend) -> Response:
     """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
+    return json_response(await backend.ask(backend.any_session.models.in_use, principal_of(request).meshes))
 
 
 async def _collectors(backend: UseBackend) -> list[CollectorState] | None:
@@ -204,7 +204,7 @@ async def _list_meshes(
     """The meshes that the caller may see; without the collector, those that have snapshots."""
     now, budget = time.time(), backend.settings.alert.budget
     warm_up = backend.settings.model.warm_up_snapshots
-    stored = await backend.ask(backend.doors.meshes.gauges)
+    stored = await backend.ask(backend.any_session.meshes.gauges)
     found = {one.mesh: mesh_document(one, now, budget) for one in stored}
     for state in collectors or ():
         empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)

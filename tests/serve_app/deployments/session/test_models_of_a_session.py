@@ -151,14 +151,14 @@ async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
         change_rollout(store, partial(changes.promote, pin=pin, mesh=mesh))
     session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
-    found, in_use = await session.doors.models.all(seen), session.doors.models.in_use(seen)
+    found, in_use = await session.api.models.all(seen), session.api.models.in_use(seen)
     for document in (found, in_use):
         assert "pay" not in document.model_dump_json()
         assert "bank" not in document.model_dump_json()
     assert (found.pinned, set(found.rollout.meshes)) == (["cart"], {"shop"})
     assert [event.mesh for event in found.rollout.history] == ["shop"]
     assert set(in_use.meshes) == {"shop", "cart"}
-    everything = await session.doors.models.all()
+    everything = await session.api.models.all()
     assert (everything.pinned, set(everything.rollout.meshes)) == (["bank", "cart"], {"shop", "pay"})
     pinned = start(model={"weights": weights})
-    assert (await pinned.doors.models.all(seen)).pinned == ["*"]
+    assert (await pinned.api.models.all(seen)).pinned == ["*"]

@@ -1,4 +1,4 @@
-"""The doors of a session: the objects whose methods other processes call, each about one subject.
+"""The API of a session: the objects whose methods other processes call, each about one subject.
 
 A new question, or a new change, is a method of one of them: nothing in between names it. The methods describe answers
 and errors.
@@ -13,14 +13,14 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from serve_app.runtime.rpc import Handle, RemoteDoors
+from serve_app.runtime.rpc import Handle, RemoteApi
 
 if TYPE_CHECKING:  # the ingress needs no torch
-    from serve_app.alerts.receiver_trials import ReceiverDesk
+    from serve_app.alerts.receiver_trials import ReceiverAdmin
     from serve_app.deployments.session.mesh_session import MeshSession
     from serve_app.deployments.session.reader import Reader, Reports
     from serve_app.mesh_steps import MeshSteps
-    from serve_app.models.desk import ModelDesk
+    from serve_app.models.admin import ModelAdmin
     from serve_app.stores.audit import AuditLog
     from serve_app.stores.connections import Connections
     from serve_app.stores.documents import EndedIds
@@ -32,8 +32,8 @@ OF_THE_PAGE = ("pages", "past", "incidents", "reports")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
-    """The doors of one session.
+class SessionApi:
+    """The API of one session.
 
     Attributes:
         meshes: reads what is stored of a mesh.
@@ -53,26 +53,26 @@ class Doors:
     reports: Reports
     changes: MeshSteps
     connections: Connections
-    models: ModelDesk
+    models: ModelAdmin
     audit: AuditLog
-    receivers: ReceiverDesk
+    receivers: ReceiverAdmin
     sign_ins: EndedIds
     page_thread: Executor
 
-    async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The answer of a method of a door. One that is no coroutine runs in a thread."""
-        function = getattr(getattr(self, door), method)
+    async def call(self, subject: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """The answer of a method on a subject. One that is no coroutine runs in a thread."""
+        function = getattr(getattr(self, subject), method)
         if iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        if door in OF_THE_PAGE:
+        if subject in OF_THE_PAGE:
             return await asyncio.get_running_loop().run_in_executor(
                 self.page_thread, partial(function, *args, **kwargs)
             )
         return await asyncio.to_thread(function, *args, **kwargs)
 
 
-def doors_of(session: Handle[MeshSession]) -> Doors:
-    """The doors of a session of another process, typed as if they were here. Pass their methods to ``Caller.ask``."""
-    doors: Any = RemoteDoors(session.call)
-    found: Doors = doors
+def api_of(session: Handle[MeshSession]) -> SessionApi:
+    """The API of a session in another process, typed as if it were here. Pass its methods to ``Caller.ask``."""
+    remote: Any = RemoteApi(session.call)
+    found: SessionApi = remote
     return found

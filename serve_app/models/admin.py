@@ -29,7 +29,7 @@ MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, o
 log = logging.getLogger(__name__)
 
 
-class ModelDesk:
+class ModelAdmin:
     """The questions and changes of people, and the end of a trial by rule, in one session of one event loop."""
 
     def __init__(self, settings: Settings, models: ServedModels, store: StateStore) -> None:
