@@ -77,6 +77,13 @@ def forecast_text(forecast: LimitForecast) -> str:
     return f"reaches its limit in {unit.words(forecast.seconds)} {name} ({unit.words(forecast.soonest)} {latest})"
 
 
+def time_left_text(forecast: LimitForecast) -> str:
+    """``full in about 6 min``: a forecast beside the value of the resource."""
+    if forecast.seconds < 90:
+        return "full in about a minute" if forecast.seconds else "full now"
+    return f"full in about {span_text(forecast.seconds)}"
+
+
 def shortage_text(reason: Reason, service: str) -> str:
     """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``."""
     words = wording(reason.metric)
@@ -97,19 +104,21 @@ def _overdue_text(reason: Reason, service: str = "") -> str:
     return f"regular work{whose} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
-def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str:
+def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_affected: bool) -> str:
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
         of_suspect: whether its service is a likely suspect. Readers take "after" as "because of", so the text of any
             other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
+        is_affected: whether its service deviates. If it does not, and is no suspect, the change had no effect.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
+    effect = "" if of_suspect or is_affected else ": no effect seen"
     if ahead < 0:
-        return f"{what} came {span_text(-ahead)} after the start"
+        return f"{what} came {span_text(-ahead)} after the start{effect}"
     if not of_suspect:
-        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}"
+        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
     return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"
 
 

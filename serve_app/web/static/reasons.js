@@ -2,7 +2,7 @@
 import { chart } from "./chart.js";
 import * as feed from "./feed.js";
 import { nearest } from "./series.js";
-import { metricValue } from "./numbers.js";
+import { kindOf, metricValue } from "./numbers.js";
 import { ends } from "./words.js";
 
 const KEPT = 60; // cached series
@@ -21,6 +21,12 @@ export function reasonText(reason, incident = null, now = "") {
   const isSame = incident && Math.abs(ends(reason.since) - ends(incident.since)) <= SAME_SECONDS,
     text = isSame ? reason.text.replace(SINCE, "") : reason.text;
   return now ? `${text}; ${now}` : text;
+}
+
+/** The reasons and the context of a suspect, those that the headline of the incident begins with first. */
+export function factsOf({ reasons, context = [] }, incident) {
+  const rank = ({ metric, forecast }) => (kindOf(metric) !== incident?.kind ? 2 : forecast ? 0 : 1);
+  return [...reasons, ...context].sort((a, b) => rank(a) - rank(b));
 }
 
 /** The measured metric that a reason is about. */

@@ -1,6 +1,7 @@
 """The next step of an incident: what to do, and the evidence that decides."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -254,6 +255,10 @@ def test_a_neighbour_that_uses_up_its_cpu_is_named() -> None:
     )
     busy = replace(full, reasons=(reason("cpu_utilization", 0.9, 0.7),))
     assert "shop/tax" not in next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), busy)))
+    rose = replace(full, reasons=(replace(full.reasons[0], since=NOW - timedelta(minutes=7)),))
+    assert next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), rose))).endswith(
+        "(its CPU utilization rose to 98%, usually 70%, 7 min earlier)."
+    )
 
 
 @pytest.mark.parametrize(

@@ -182,10 +182,12 @@ def test_shortages_in_words(reason: Reason, sentence: str) -> None:
 )
 def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str, of_another: str) -> None:
     near = NearbyChange(PlannedChange("canary", SUSPECT, "v2"), NOW - timedelta(seconds=ahead))
-    assert change_text(near, NOW, of_suspect=True) == sentence
+    assert change_text(near, NOW, of_suspect=True, is_affected=True) == sentence
+    assert change_text(near, NOW, of_suspect=True, is_affected=False) == sentence
     scaled = replace(near, change=PlannedChange("scale_out", SUSPECT))
-    assert change_text(scaled, near.at, of_suspect=True) == "began with scale out of shop/cart"
-    assert change_text(near, NOW, of_suspect=False) == of_another, "readers take after as because of"
+    assert change_text(scaled, near.at, of_suspect=True, is_affected=True) == "began with scale out of shop/cart"
+    assert change_text(near, NOW, of_suspect=False, is_affected=True) == of_another, "readers take after as because of"
+    assert change_text(near, NOW, of_suspect=False, is_affected=False) == f"{of_another}: no effect seen"
 
 
 @pytest.mark.parametrize("kind", SignalKind)
