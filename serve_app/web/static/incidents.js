@@ -16,7 +16,8 @@ import { ends, namespace, owner, plural, short, someOf, span, timeOrDateTime } f
 
 const NAMES = 8, // affected services of a namespace that are named
   SPACES = 4, // namespaces of affected services
-  FACTS = 3; // of a suspect, above which the others are folded
+  SUSPECTS = 3, // that are shown, the others are folded
+  FACTS = 3; // of a suspect
 
 /**
  * @param {{
@@ -103,7 +104,10 @@ export function incidentsView(on) {
       before ? seenBefore(before) : null,
       ...changes.filter((one) => isOfOrigin(incident, one)).map(changed),
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
+      ...(shared?.fact ? [common] : []),
+      ...suspects.slice(0, SUSPECTS),
+      ...(suspects.length > SUSPECTS ? folded(`suspects ${incident.id}`, plural(suspects.length - SUSPECTS, "more suspect"), "plain", suspects.slice(SUSPECTS)) : []),
+      shared?.fact ? null : common,
       actions(incident),
       ...changes.filter((one) => !isOfOrigin(incident, one)).map(changed),
       changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),

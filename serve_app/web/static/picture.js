@@ -16,6 +16,7 @@ const SHAPE = 11, // from the left of a plate to the middle of its shape
   LINE = 13, // height of a line of a label
   PAD = 4, // around it
   MARK = 6, // radius of the mark of an origin that has no label
+  LABELS = 5, // of calls of the origin
   APART = 3, // around a label, to others
   ENOUGH = 0.1; // of the requests of the busiest call of a selected service, from which a call has a label
 const LOOKS = ["normal", "unusual", "new", "spread", "origin", "selected"]; // of calls, the most prominent last
@@ -152,7 +153,7 @@ export function pictureView(place, on) {
       matters = (e) => (scene.incident ? lookOf(e) !== "normal" : rate[e] >= enough),
       wanted = scene.labels ? [...ways.keys()] : atOrigin.filter(matters),
       weigh = (e) => 1e9 * prominence(e) + Math.min(1e8, rate[e] ?? 0);
-    for (const e of wanted.sort((a, b) => weigh(b) - weigh(a))) {
+    for (const e of wanted.sort((a, b) => weigh(b) - weigh(a)).slice(0, scene.labels ? wanted.length : LABELS)) {
       const text = callLabel(scene.map.edges, e, isSlow());
       if (!text) continue;
       const lines = text.split(", "),

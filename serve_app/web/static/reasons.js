@@ -25,8 +25,10 @@ export function reasonText(reason, incident = null, now = "") {
 
 /** The reasons and the context of a suspect, those that the headline of the incident begins with first. */
 export function factsOf({ reasons, context = [] }, incident) {
-  const rank = ({ metric, forecast }) => (kindOf(metric) !== incident?.kind ? 2 : forecast ? 0 : 1);
-  return [...reasons, ...context].sort((a, b) => rank(a) - rank(b));
+  const rank = ({ metric, forecast }) => (kindOf(metric) !== incident?.kind ? 2 : forecast ? 0 : 1),
+    isSame = (a, b) => a.metric === b.metric && a.source === b.source && a.destination === b.destination,
+    more = context.filter((one) => !reasons.some((reason) => isSame(one, reason))); // of a later snapshot than the peak
+  return [...reasons, ...more].sort((a, b) => rank(a) - rank(b));
 }
 
 /** The measured metric that a reason is about. */
@@ -80,11 +82,16 @@ export function reasonSeries(redraw) {
   };
 }
 
-/** A chart of a reason's metric below its text, with the time since the deviation began shaded. @param {string} at the moment that is marked. */
+/** A chart of a reason's metric below its text, with the time since the deviation began shaded. What was usual then stays, as in the text: the
+ * detector gets used to a deviation. Of calls that are new, nothing was. @param {string} at the moment that is marked. */
 export function reasonChart(series, reason, at) {
-  const { times } = series,
+  const { times, expected, low, high } = series,
     first = reason.since < times[0] ? times[0] : reason.since,
-    figure = chart({ ...series, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
+    before = times.findLastIndex((time) => time < first),
+    isNew = series.observed.slice(0, before + 1).every((one) => one === null),
+    kept = (values) => values.map((one, i) => (isNew ? null : i > before ? (values[before] ?? one) : one)),
+    usual = { expected: kept(expected), low: kept(low), high: kept(high) },
+    figure = chart({ ...series, ...usual, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
   figure.querySelector("figcaption").remove(); // the text has it
   return figure;
 }
