@@ -209,7 +209,7 @@ def test_a_planned_change_after_which_the_mesh_stays_normal_had_no_effect(one: T
             timeline["changes"] = [change]
         route.fulfill(json=timeline)
 
-    one.page.route("**/timeline*", answer)
+    one.page.route("**/meshes/shop/timeline*", answer)
     open_mesh(one)
     one.until(lambda: f"deploy of {FAILING} (v2)" in one.text("#planned-title"), "the change")
     assert one.text("#planned-title").endswith(": no effect seen") == (status == "normal")
