@@ -146,7 +146,7 @@ def _with_alternative(incident: Incident, step: str) -> str:
     is_uncertain = bool(unclear_suspects(incident))
     if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= OF_ITS_OWN):
         return step
-    second, known = suspects[1].service, facts(suspects[1])
+    second, known = suspects[1].service, sorted(facts(suspects[1]), key=lambda fact: fact.metric != SENT)
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
     why = f" ({_evidence(known[0], incident)})" if known else ""

@@ -3,6 +3,7 @@
 import math
 from datetime import datetime, timedelta
 
+from model.incidents.kind import MORE_REQUESTS
 from model.verdict import (
     OVERDUE,
     ClusterEvent,
@@ -13,7 +14,7 @@ from model.verdict import (
     Suspect,
     Watched,
 )
-from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text
+from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text, times_text
 from serve_app.api.wording import (
     LATENCIES,
     fill,
@@ -175,8 +176,8 @@ def _load(reason: Reason) -> str:
     """How the requests changed, if that may be the cause."""
     if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
-    if reason.load >= 3:
-        return f", while its requests rose to {reason.load:.0f} times the usual"
+    if reason.load >= MORE_REQUESTS:  # as in the headline
+        return f", while its requests rose to {times_text(reason.load)} times the usual"
     return f", while its requests {'rose' if reason.load > 1 else 'fell'} by {abs(reason.load - 1):.0%}"
 
 

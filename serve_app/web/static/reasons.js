@@ -8,6 +8,7 @@ import { ends } from "./words.js";
 const KEPT = 60; // cached series
 const SAME_SECONDS = 180; // between the beginnings of a reason and of its incident, up to which the one of the incident is enough
 const SINCE = /, since (?:\d{4}-\d\d-\d\d )?\d\d:\d\d UTC/; // as the service writes it
+const RETRIES = "sends_too_many_calls"; // what the first suspect may suffer from, if another one does it
 const OF_REQUESTS = ["request_rate", "new_calls", "moved_calls", "lost_calls", "dropped_calls"]; // metrics of reasons about calls
 
 /**
@@ -25,7 +26,7 @@ export function reasonText(reason, incident = null, now = "") {
 
 /** The reasons and the context of a suspect, those that the headline of the incident begins with first. */
 export function factsOf({ reasons, context = [] }, incident) {
-  const rank = ({ metric, forecast }) => (kindOf(metric) !== incident?.kind ? 2 : forecast ? 0 : 1),
+  const rank = ({ metric, forecast }) => (forecast || kindOf(metric) === RETRIES ? 0 : kindOf(metric) === incident?.kind ? 1 : 2),
     isSame = (a, b) => a.metric === b.metric && a.source === b.source && a.destination === b.destination,
     more = context.filter((one) => !reasons.some((reason) => isSame(one, reason))); // of a later snapshot than the peak
   return [...reasons, ...more].sort((a, b) => rank(a) - rank(b));

@@ -13,6 +13,7 @@ from model.verdict import (
     MOVED,
     NEW,
     OVERDUE,
+    SENT,
     VANISHED,
     Incident,
     IncidentKind,
@@ -245,6 +246,12 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
     for name in ("shop/car", "shop/cart.v2", "hop/cart"):  # part of another name
         found = next_step(incident(suspects=(first, Suspect(name, 0.25, (of_call,)))))
         assert f"; look at {name} too (47% of the calls from shop/cart fail, usually 0.1%)." in found
+
+
+def test_the_second_suspect_is_said_to_retry_if_it_does() -> None:
+    second = Suspect("shop/web", 0.3, (FAILING,), (reason(SENT, 121.0, 45.0),))
+    text = next_step(incident(suspects=(Suspect("shop/cart", 0.5, (replace(SLOW, load=3.3),)), second)))
+    assert text.endswith("look at shop/web (the calls that it makes rose to 121/s, usually 45/s).")
 
 
 def test_a_neighbour_that_uses_up_its_cpu_is_named() -> None:

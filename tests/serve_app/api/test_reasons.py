@@ -53,7 +53,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("cpu_utilization", 0.95, 0.3, load=4.2),
-            "CPU utilization 95%, expected 30%, since 03:12 UTC, while its requests rose to 4 times the usual",
+            "CPU utilization 95%, expected 30%, since 03:12 UTC, while its requests rose to 4.2 times the usual",
         ),
         (_reason("request_rate", 94.4, 5.03, load=18.8), "requests rose to 94/s, expected 5/s, since 03:12 UTC"),
         (_reason("p99_latency", 1.2, 0.08, load=1.04), "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"),
