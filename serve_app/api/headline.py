@@ -20,7 +20,7 @@ from model.verdict import (
     Suspect,
 )
 from serve_app.api.number_text import share_text, span_text, times_text
-from serve_app.api.reason_text import clause_text, facts, reads_as_expected, shortage_text
+from serve_app.api.reason_text import clause_text, facts, reads_as_expected, shortage_text, time_left_text
 from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
     TRAFFIC,
@@ -39,6 +39,7 @@ from serve_app.api.subject import (
 )
 from serve_app.api.wording import fill, observed_text, usual_text, wording
 
+MINUTE, DAY = 60.0, 86_400.0
 MIN_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
 _LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
@@ -114,14 +115,21 @@ def impact_text(impact: Impact) -> str:
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
 
 
-def budget_text(budget: ErrorBudget) -> str:
-    """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%)``."""
+def budget_text(budget: ErrorBudget, seconds: float) -> str:
+    """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%), at this rate all of it in
+    about 40 min``: the time that is left only if a minute or more shows the rate, and if it is less than a day.
+
+    Args:
+        seconds: in which the incident has used it; infinite if it uses no more.
+    """
     objective, limit = budget.objective, budget.objective.latency_seconds
     promise = f"{objective.kind} {100 * objective.target:.6g}%"
     if limit is not None:
         promise += f" within {1000 * limit:g} ms"
     period = f"{objective.days:g}-day error budget of {objective.service}"
-    return f"has used {share_text(budget.used)} of the {period} so far ({promise})"
+    left = seconds * (1 / budget.used - 1) if 0 < budget.used < 1 and seconds >= MINUTE else math.inf
+    ends = f", at this rate all of it in about {span_text(left)}" if left < DAY else ""
+    return f"has used {share_text(budget.used)} of the {period} so far ({promise}){ends}"
 
 
 def _traffic(incident: Incident, *, alone: bool) -> str:
@@ -215,6 +223,8 @@ def _cause(reason: Reason, who: str, change: str, *, is_in_a_call: bool) -> tupl
         "times": times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
     }
     head, numbers = (fill(part, reason, who, **more) for part in (head, numbers))
+    if reason.forecast is not None:
+        numbers += f", {time_left_text(reason.forecast)}"
     return f"{head} since {change}" if change else head, numbers
 
 

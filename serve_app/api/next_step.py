@@ -56,6 +56,7 @@ _OF_A_VERSION = frozenset(
 )
 _MAX_CALLERS = 3  # named in a sentence
 _BUSY_CPU = 0.5  # utilization, from which more replicas may help
+_EARLIER_SECONDS = 60.0  # from which a suspect rose before another one
 _FULL = 0.95  # utilization of a CPU, from which its node may have none for others
 
 
@@ -140,15 +141,23 @@ def _with_alternative(incident: Incident, step: str) -> str:
     suspects = incident.suspects
     full = _full_neighbour(incident)
     if full is not None:
-        return f"{step}; look at {full[0]} too, which may slow others on its node ({clause_text(full[1], full[0])})"
+        service, fact = full
+        return f"{step}; look at {service} too, which may slow others on its node ({_evidence(fact, incident)})"
     is_uncertain = bool(unclear_suspects(incident))
     if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= OF_ITS_OWN):
         return step
-    second, known = suspects[1].service, facts(suspects[1])
+    second, known = suspects[1].service, sorted(facts(suspects[1]), key=lambda fact: fact.metric != SENT)
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
-    why = f" ({clause_text(known[0])})" if known else ""
+    why = f" ({_evidence(known[0], incident)})" if known else ""
     return f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{why}"
+
+
+def _evidence(fact: Reason, incident: Incident) -> str:
+    """A fact about another suspect, and how much earlier than the first one it rose."""
+    first = min((one.since for one in facts(incident.suspects[0])), default=fact.since)
+    ahead = (first - fact.since).total_seconds()
+    return clause_text(fact) + (f", {span_text(ahead)} earlier" if ahead >= _EARLIER_SECONDS else "")
 
 
 def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:

@@ -3,6 +3,7 @@
 import math
 from datetime import datetime, timedelta
 
+from model.incidents.kind import MORE_REQUESTS
 from model.verdict import (
     OVERDUE,
     ClusterEvent,
@@ -13,7 +14,7 @@ from model.verdict import (
     Suspect,
     Watched,
 )
-from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text
+from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text, times_text
 from serve_app.api.wording import (
     LATENCIES,
     fill,
@@ -77,6 +78,13 @@ def forecast_text(forecast: LimitForecast) -> str:
     return f"reaches its limit in {unit.words(forecast.seconds)} {name} ({unit.words(forecast.soonest)} {latest})"
 
 
+def time_left_text(forecast: LimitForecast) -> str:
+    """``full in about 6 min``: a forecast beside the value of the resource."""
+    if forecast.seconds < 90:
+        return "full in about a minute" if forecast.seconds else "full now"
+    return f"full in about {span_text(forecast.seconds)}"
+
+
 def shortage_text(reason: Reason, service: str) -> str:
     """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``."""
     words = wording(reason.metric)
@@ -97,19 +105,21 @@ def _overdue_text(reason: Reason, service: str = "") -> str:
     return f"regular work{whose} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
-def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str:
+def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_affected: bool) -> str:
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
         of_suspect: whether its service is a likely suspect. Readers take "after" as "because of", so the text of any
             other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
+        is_affected: whether its service deviates. If it does not, and is no suspect, the change had no effect.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
+    effect = "" if of_suspect or is_affected else ": no effect seen"
     if ahead < 0:
-        return f"{what} came {span_text(-ahead)} after the start"
+        return f"{what} came {span_text(-ahead)} after the start{effect}"
     if not of_suspect:
-        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}"
+        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
     return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"
 
 
@@ -166,8 +176,8 @@ def _load(reason: Reason) -> str:
     """How the requests changed, if that may be the cause."""
     if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
-    if reason.load >= 3:
-        return f", while its requests rose to {reason.load:.0f} times the usual"
+    if reason.load >= MORE_REQUESTS:  # as in the headline
+        return f", while its requests rose to {times_text(reason.load)} times the usual"
     return f", while its requests {'rose' if reason.load > 1 else 'fell'} by {abs(reason.load - 1):.0%}"
 
 

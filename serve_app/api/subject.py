@@ -70,11 +70,12 @@ def origins(incident: Incident) -> list[str]:
 
 def separate_faults(incident: Incident) -> list[Incident]:
     """The incident as one for each suspect that is slow or fails by itself, if there are several: then none of them is
-    the cause of the others. None if a reason is about calls between them, which would explain one by the other."""
+    the cause of the others. The first one to rise comes first, by the minute that people see. None if a reason is about
+    calls between them, which would explain one by the other."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or namespace_cause(incident):
         return []
     found = [
-        (suspect, reason_kind(own))
+        (suspect, own)
         for suspect in incident.suspects
         if suspect.score >= OF_ITS_OWN and (own := _harm_of_its_own(facts(suspect))) is not None
     ]
@@ -82,7 +83,8 @@ def separate_faults(incident: Incident) -> list[Incident]:
     ends = {end for suspect, _ in found for fact in facts(suspect) for end in (fact.source, fact.destination)}
     if len(found) < 2 or names & ends or first_service(incident) not in names:
         return []
-    return [replace(incident, suspects=(suspect,), kind=kind) for suspect, kind in found]
+    found.sort(key=lambda one: one[1].since.replace(second=0, microsecond=0))
+    return [replace(incident, suspects=(suspect,), kind=reason_kind(own)) for suspect, own in found]
 
 
 def _harm_of_its_own(known: Sequence[Reason]) -> Reason | None:

@@ -1,10 +1,24 @@
 """What the page needs to write numbers that only it has, such as the points of its charts, as the service does."""
 
 import json
+from datetime import datetime
 
+from model.incidents.kind import reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import EDGE_METRICS, NODE_METRICS, SignalKind
-from model.verdict import OVERDUE
+from model.verdict import (
+    DROPPED,
+    LOSES,
+    LOST,
+    MOVED,
+    NEW,
+    OF_NAMESPACE,
+    OVERDUE,
+    SENT,
+    VANISHED,
+    WAITS,
+    Reason,
+)
 from serve_app.api.number_text import COUNT, MILLISECONDS, PER_SECOND, PERCENT, SECONDS
 from serve_app.api.wording import metric_words, unit
 
@@ -16,18 +30,26 @@ UNITS = {
     "count": COUNT,
 }
 NAMES = {one: name for name, one in UNITS.items()}
+REASONS = (VANISHED, LOST, NEW, MOVED, DROPPED, SENT, WAITS, LOSES, *OF_NAMESPACE, OVERDUE)  # that are not metrics
 
 
 def page_numbers() -> str:
     """Return JSON: ``units`` by name as factor, text and maximum number of digits after the point; ``metrics`` by id as
-    name and unit; ``likely_share`` of ``likely_suspects``. Times are in ``seconds``, or in milliseconds below one;
-    regular work is a ``span`` of time."""
-    metrics = dict.fromkeys([*NODE_METRICS, *EDGE_METRICS, *map(str, SignalKind)])
-    named = {name: (metric_words(name), NAMES[unit(name, 1.0)]) for name in metrics}
+    name, unit and the kind of the incidents that follow from it; ``likely_share`` of ``likely_suspects``. Times are in
+    ``seconds``, or in milliseconds below one; regular work is a ``span`` of time."""
+    metrics = dict.fromkeys([*NODE_METRICS, *EDGE_METRICS, *map(str, SignalKind), *REASONS])
     return json.dumps(
         {
             "units": {name: (one.factor, one.text, one.digits) for name, one in UNITS.items()},
-            "metrics": named | {OVERDUE: (metric_words(OVERDUE), "span")},
+            "metrics": {name: (metric_words(name), _unit_name(name), _kind(name)) for name in metrics},
             "likely_share": LIKELY_SHARE,
         }
     )
+
+
+def _unit_name(metric: str) -> str:
+    return "span" if metric == OVERDUE else NAMES[unit(metric, 1.0)]
+
+
+def _kind(metric: str) -> str:
+    return reason_kind(Reason(metric=metric, observed=0.0, expected=0.0, since=datetime.min)).value

@@ -7,7 +7,7 @@ import pytest
 
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
-from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SNAPSHOTS
+from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, RECOVERING, SNAPSHOTS
 
 pytestmark = IN_BROWSER
 
@@ -258,3 +258,74 @@ def test_numbers_of_the_peak_differ_from_the_present_ones(look: Callable[..., Ta
     assert why.inner_text().startswith("error rate 99%, expected below 0.1%; "), (
         "the card has the time of the beginning"
     )
+
+
+def fact(metric: str, observed: float, text: str, **more: Any) -> dict[str, Any]:
+    reason = {"metric": metric, "observed": observed, "expected": 0.1, "since": "2026-01-01T01:15:00Z", "text": text}
+    return {**reason, "source": None, "destination": None, "load": 1.0, "forecast": None, **more}
+
+
+def test_the_card_begins_with_the_facts_of_the_title_and_folds_the_others(look: Callable[..., Tab]) -> None:
+    slow = [fact(metric, 0.6, f"{metric} is high") for metric in ("p99_latency", "p50_latency", "own_time")]
+    cpu, limit = {"seconds": 360, "soonest_seconds": 60, "latest_seconds": None}, "memory reaches its limit"
+    full = [fact("cpu_utilization", 0.9, "CPU is busy"), fact("memory_utilization", 0.8, limit, forecast=cpu)]
+
+    def leak(verdict: dict[str, Any]) -> None:
+        incident = verdict["incidents"][0]
+        incident["kind"] = "resources"
+        incident["suspects"][0].update(reasons=[*slow, full[0]], context=full[1:])
+
+    one = look(ALERTED, leak)
+    facts = one.page.locator("#cards .suspect >> nth=0 >> p.why")
+    texts = lambda: [text.split(";")[0] for text in facts.all_inner_texts()]  # noqa: E731
+    one.until(lambda: one.page.locator("#cards .suspect >> nth=0 >> .why + .chart").count(), "the chart")
+    assert texts()[:3] == [limit, "CPU is busy", "p99_latency is high"]
+    assert one.page.locator("#cards p.why:has-text('reaches its limit') + .chart").count() == 1, "of the first fact"
+    assert "own_time is high" not in one.text("#cards")
+    one.page.get_by_role("button", name="2 more facts").click()
+    assert {"p50_latency is high", "own_time is high"} < set(texts())
+    one.page.get_by_role("button", name="Less").first.click()
+    assert "own_time is high" not in one.text("#cards")
+    one.assert_accessible()
+
+
+def test_the_card_folds_the_suspects_after_the_third(look: Callable[..., Tab]) -> None:
+    names = [FAILING, *(name for name in SNAPSHOTS[-1].node_ids if name != FAILING)][:5]
+
+    def suspect(verdict: dict[str, Any]) -> None:
+        incident = verdict["incidents"][0]
+        incident["suspects"] = [{**incident["suspects"][0], "service": name, "score": 0.2} for name in names]
+        incident.update(origins=[FAILING], caller=None, title=FAILING)
+
+    one = look(ALERTED, suspect)
+    shown = one.page.locator("#cards .suspect .name")
+    assert shown.count() == 3
+    one.page.get_by_role("button", name="2 more suspects").click()
+    assert shown.count() == 5
+    one.assert_accessible()
+
+
+def test_separate_faults_have_the_order_of_the_title(look: Callable[..., Tab]) -> None:
+    def separate(verdict: dict[str, Any]) -> None:
+        incident = verdict["incidents"][0]
+        first = incident["suspects"][0]
+        incident["suspects"] = [{**first, "service": LEAKING, "score": 0.6}, {**first, "score": 0.4}]
+        incident.update(origins=[FAILING, LEAKING], title=f"{FAILING} and {LEAKING}", caller=None)
+
+    one = look(ALERTED, separate)
+    names = one.page.locator("#cards .suspect .name").all_inner_texts()
+    assert [FAILING in names[0], LEAKING in names[1]] == [True, True], names
+    assert ["fault 1 of 2" in names[0], "fault 2 of 2" in names[1]] == [True, True], names
+    one.page.keyboard.press("1")
+    one.until(lambda: one.text("#panel-title") == FAILING, "the key means the first of the card")
+
+
+def test_a_calm_banner_says_what_silent_services_mean(look: Callable[..., Tab]) -> None:
+    names = ["shop/a", "shop/b", "shop/c", "shop/d"]
+    silence = {"services": 5, "total": 60, "since": "2026-01-01T01:10:00Z", "names": names}
+    one = look(BEFORE, lambda verdict: verdict.update(silence=silence))
+    assert one.text("#headline").endswith("No incident, as far as 55 of 60 services show")
+    silent = "No telemetry from 5 of 60 services. Silent since 01:10 UTC: shop/a, shop/b, shop/c and 2 more."
+    assert one.text("#story") == silent
+    assert "No telemetry" not in one.text("#notes"), "each fact once"
+    one.assert_accessible()

@@ -23,6 +23,7 @@ WRITE = """async (examples) => {
   const kinds = { anomaly, share, span };
   return examples.map(([kind, value]) => (kinds[kind] ?? ((x) => metricValue(kind, x)))(value));
 }"""
+ABOUT = "async (values) => { const { about } = await import('./numbers.js'); return values.map(about); }"
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -46,4 +47,6 @@ def test_numbers_read_as_in_python(browser: Any, base: str) -> None:
         opened.page.goto(f"{base}/docs.html")
         opened.page.set_content(f'<meta id="numbers" content="{escape(page_numbers())}">')
         written = opened.page.evaluate(WRITE, [[kind, value] for kind, value, _ in SHOWN])
+        rounded = opened.page.evaluate(ABOUT, [0.44, 34.6, 4109, 28_135])
     assert written == [text for *_, text in SHOWN]
+    assert rounded == ["0.44", "35", "4,100", "28,000"], "an estimate has two digits"

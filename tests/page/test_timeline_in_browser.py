@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -195,6 +195,24 @@ def test_an_incident_is_shaded_in_the_charts_of_a_range(one: Tab) -> None:
     open_mesh(one, f"&service={FAILING}&range=1h")
     one.until(lambda: one.page.locator("#panel rect.incident").count(), "the incident")
     assert float(one.page.locator("#panel rect.incident").first.get_attribute("width") or 0) > 0
+
+
+@pytest.mark.parametrize("status", ["normal", "anomalous"])
+def test_a_planned_change_after_which_the_mesh_stays_normal_had_no_effect(one: Tab, status: str) -> None:
+    def answer(route: Any) -> None:
+        timeline = route.fetch().json()
+        seconds = [datetime.fromisoformat(at).timestamp() for at in timeline["observed_at"]]
+        recent = [i for i, at in enumerate(seconds) if seconds[-1] - at < 300]
+        if recent:
+            change = {"at": timeline["observed_at"][recent[0]], "kind": "deploy", "service": FAILING, "reason": "v2"}
+            timeline["status"][recent[0] :] = [status] * len(recent)
+            timeline["changes"] = [change]
+        route.fulfill(json=timeline)
+
+    one.page.route("**/meshes/shop/timeline*", answer)
+    open_mesh(one)
+    one.until(lambda: f"deploy of {FAILING} (v2)" in one.text("#planned-title"), "the change")
+    assert one.text("#planned-title").endswith(": no effect seen") == (status == "normal")
 
 
 def test_a_deploy_opens_before_and_after(one: Tab) -> None:

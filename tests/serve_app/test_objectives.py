@@ -1,5 +1,6 @@
 """Objectives from the settings to the documents, and the command that writes their rules."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -53,24 +54,43 @@ def test_an_incident_shows_what_it_uses_of_an_error_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "text"),
+    ("budget", "seconds", "text"),
     [
         (
             ErrorBudget(Objective("shop/front", 0.999), 0.12, 900.0),
+            math.inf,
             "has used 12% of the 30-day error budget of shop/front so far (availability 99.9%)",
         ),
         (
+            ErrorBudget(Objective("shop/front", 0.999), 0.6, 900.0),
+            1200.0,
+            "has used 60% of the 30-day error budget of shop/front so far (availability 99.9%), at this rate all of it "
+            "in about 13 min",
+        ),
+        (
+            ErrorBudget(Objective("shop/front", 0.999), 0.01, 900.0),
+            1200.0,
+            "has used 1% of the 30-day error budget of shop/front so far (availability 99.9%)",
+        ),
+        (
+            ErrorBudget(Objective("shop/front", 0.999), 0.6, 900.0),
+            30.0,
+            "has used 60% of the 30-day error budget of shop/front so far (availability 99.9%)",
+        ),
+        (
             ErrorBudget(Objective("shop/front", 0.9995, 7, 0.25), 1.4, 900.0),
+            1200.0,
             "has used 140% of the 7-day error budget of shop/front so far (latency 99.95% within 250 ms)",
         ),
         (
             ErrorBudget(Objective("shop/front", 0.999), 0.0004, 1.0),
+            1200.0,
             "has used below 1% of the 30-day error budget of shop/front so far (availability 99.9%)",
         ),
     ],
 )
-def test_the_share_reads_as_a_sentence(budget: ErrorBudget, text: str) -> None:
-    assert budget_text(budget) == text
+def test_the_share_reads_as_a_sentence(budget: ErrorBudget, seconds: float, text: str) -> None:
+    assert budget_text(budget, seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """The document of one incident, as :func:`encode_verdict` has it for a verdict of this time with these alerts."""
     since, suspected = incident.since, likely_suspects(incident.suspects)
+    lasted = math.inf if incident.recovering else (observed_at - since).total_seconds()
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
@@ -132,7 +133,14 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         suspects=_suspects(incident.suspects, observed_at),
         changes=[
             NearbyChangeDocument.from_object(
-                near.change, at=near.at, text=change_text(near, since, of_suspect=near.change.service in suspected)
+                near.change,
+                at=near.at,
+                text=change_text(
+                    near,
+                    since,
+                    of_suspect=near.change.service in suspected,
+                    is_affected=near.change.service in incident.affected,
+                ),
             )
             for near in incident.changes
         ],
@@ -145,11 +153,11 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         origins=origins(incident),
         trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
-        error_budgets=[_error_budget(budget) for budget in incident.error_budgets],
+        error_budgets=[_error_budget(budget, lasted) for budget in incident.error_budgets],
     )
 
 
-def _error_budget(budget: ErrorBudget) -> ErrorBudgetDocument:
+def _error_budget(budget: ErrorBudget, seconds: float) -> ErrorBudgetDocument:
     objective = budget.objective
     return ErrorBudgetDocument(
         service=objective.service,
@@ -159,5 +167,5 @@ def _error_budget(budget: ErrorBudget) -> ErrorBudgetDocument:
         days=objective.days,
         used=budget.used,
         bad_requests=budget.bad_requests,
-        text=budget_text(budget),
+        text=budget_text(budget, seconds),
     )

@@ -9,7 +9,7 @@ import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { isSimulated, silentFor } from "./state.js";
 import { hasSeparateFaults, originOf } from "./suspects.js";
-import { count, shareText } from "./numbers.js";
+import { about, shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MAX_NAMES = 3; // muted services in the text
@@ -155,17 +155,17 @@ function incidentChips({ state, verdict, incident, map }) {
   ].filter(Boolean);
 }
 
-/** "4,710 of 29,800 front-door requests a minute fail, 120 are slow; 8 services affected"; without numbers of the front door, the impact. */
+/** "4,700 of 30,000 front-door requests a minute fail, 120 are slow; 8 services affected"; without numbers of the front door, the impact. */
 function harm({ impact, affected, since }, map, isAlone) {
   const all = 60 * (map?.front_door?.metrics[0].observed.at(-1) ?? 0),
     services = plural(impact?.services ?? affected.length, "service"),
     share = impact?.harmed_share ?? 0;
   if (share * all >= 1) {
     const failing = isAlone ? Math.min(share, failingMore(map.front_door, since)) : NaN,
-      of = `of ${count(all)} front-door requests a minute`,
-      [fail, slow] = [failing, share - failing].map((part) => (part < FEW * share ? "" : count(part * all))),
+      of = `of ${about(all)} front-door requests a minute`,
+      [fail, slow] = [failing, share - failing].map((part) => (part < FEW * share ? "" : about(part * all))),
       split = [fail && `${fail} ${of} fail`, slow && (fail ? `${slow} are slow` : `${slow} ${of} are slow`)].filter(Boolean).join(", "),
-      text = Number.isNaN(failing) ? `${count(share * all)} ${of} fail or are slow` : split;
+      text = Number.isNaN(failing) ? `${about(share * all)} ${of} fail or are slow` : split;
     return { kind: "harm", text: `${text}; ${services} affected`, short: `${shareText(share)} of requests` };
   }
   return { text: impact?.text ?? `${services} affected`, short: reach({ impact, affected }) };
@@ -310,16 +310,17 @@ function quietHead({ verdict, map }) {
     watched = watching.map((one) => one.service),
     noticed = notices(verdict.incidents).length;
   if (watched.length) return ["No incident yet", [`Watching ${someOf(watched, MAX_NAMES)}: an alert follows if this lasts.`, ...watching[0].reasons.slice(0, 1).map((one) => `${begun(one.text)}.`)].join(" ")];
-  return [noticed ? `No incident, ${plural(noticed, "notice")}` : "No incident", `${normalServices(silence, map, unusual)}.`];
+  const seen = silence ? `, as far as ${share({ services: silence.total - silence.services, total: silence.total })} show` : "";
+  return [`No incident${noticed ? `, ${plural(noticed, "notice")}` : ""}${seen}`, silence && !unusual ? silenceText(silence) : normalServices(silence, map, unusual)];
 }
 
-/** "All 60 services within normal range", or "51 of 60 services within normal range, 1 unusual". */
+/** "All 60 services within normal range.", or "51 of 60 services within normal range, 1 unusual." */
 function normalServices(silence, map, unusual) {
   const total = silence?.total ?? map?.services,
     normal = total - (silence?.services ?? 0) - unusual;
-  if (total === undefined) return "All services within normal range";
-  if (normal === total) return `All ${plural(total, "service")} within normal range`;
-  return `${share({ services: normal, total })} within normal range${unusual ? `, ${unusual} unusual` : ""}`;
+  if (total === undefined) return "All services within normal range.";
+  if (normal === total) return `All ${plural(total, "service")} within normal range.`;
+  return `${share({ services: normal, total })} within normal range${unusual ? `, ${unusual} unusual` : ""}.`;
 }
 
 /** How many services with telemetry are unusual. */

@@ -94,7 +94,7 @@ export function graphView(on) {
 export function arrangeLayers(scene, stage) {
   const { map, centre, index, incident, service, labels } = scene,
     root = index.get(originOf(incident).service) ?? index.get(service),
-    need = (i) => plateWidth(nodeLabel(map.nodes, i), i === root),
+    need = (i) => plateWidth(nodeLabel(scene, i), i === root),
     layered = layers(map, centre, centre.has(root) ? root : undefined, stage, need, labels);
   return { kind: "near", width: stage.width, ...layered, ways: routes(map.edges, layered, stage.width), root };
 }

@@ -10,12 +10,14 @@ import * as feed from "./feed.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
 import { notices } from "./severity.js";
-import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
+import { factsOf, reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { hasSeparateFaults, isOfOrigin, isOfScope, likelySuspects, originOf } from "./suspects.js";
 import { ends, namespace, owner, plural, short, someOf, span, timeOrDateTime } from "./words.js";
 
 const NAMES = 8, // affected services of a namespace that are named
-  SPACES = 4; // namespaces of affected services
+  SPACES = 4, // namespaces of affected services
+  SUSPECTS = 3, // that are shown, the others are folded
+  FACTS = 3; // of a suspect
 
 /**
  * @param {{
@@ -28,7 +30,7 @@ export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
     people = actionsView(on.ask),
     seriesOf = reasonSeries(redraw);
-  const unfolded = new Set(); // keys of menus
+  const unfolded = new Set(); // keys of buttons
   let kept = { key: "", mesh: null, found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
     drawn = null;
 
@@ -102,7 +104,10 @@ export function incidentsView(on) {
       before ? seenBefore(before) : null,
       ...changes.filter((one) => isOfOrigin(incident, one)).map(changed),
       ...eventsOfSuspectsFirst(incident).slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
+      ...(shared?.fact ? [common] : []),
+      ...suspects.slice(0, SUSPECTS),
+      ...(suspects.length > SUSPECTS ? folded(`suspects ${incident.id}`, plural(suspects.length - SUSPECTS, "more suspect"), "plain", suspects.slice(SUSPECTS)) : []),
+      shared?.fact ? null : common,
       actions(incident),
       ...changes.filter((one) => !isOfOrigin(incident, one)).map(changed),
       changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
@@ -186,20 +191,23 @@ export function incidentsView(on) {
     );
   }
 
-  /** The reasons of a suspect, with a chart of the first one that is measured, and its context; unless it is opened or selected, only the first reason. None
-   * of a suspect whose reasons are in the panel. */
-  function reasons({ service, reasons: all, context }, opened, incident, hasCharts = true) {
+  /** The facts about a suspect, with a chart of the first one that is measured; unless it is opened or selected, only the first fact. None of a suspect
+   * whose reasons are in the panel. */
+  function reasons(one, opened, incident, hasCharts = true) {
     const { panel, verdict } = drawn,
+      { service } = one,
+      facts = factsOf(one, incident),
       isCharted = hasCharts && !verdict.archived;
     if (panel?.service === service && panel.incident === (incident?.id ?? null)) return [];
-    if (!opened && drawn.service !== service) return all.slice(0, 1).map((reason) => why(reason, incident));
-    const measured = isCharted ? all.findIndex((reason) => seriesOf(drawn, service, reason) !== null) : -1; // or not loaded yet
-    const charted = all.flatMap((reason, i) => {
+    if (!opened && drawn.service !== service) return facts.slice(0, 1).map((reason) => why(reason, incident));
+    const measured = isCharted ? facts.findIndex((reason) => seriesOf(drawn, service, reason) !== null) : -1; // or not loaded yet
+    const lines = facts.map((reason, i) => {
       const series = i === measured ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
       return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
-    return [...charted, ...(context ?? []).map((reason) => why(reason, incident))];
+    const more = lines.slice(FACTS).flat();
+    return [...lines.slice(0, FACTS).flat(), ...(more.length ? folded(`facts ${incident?.id} ${service}`, plural(lines.length - FACTS, "more fact"), "plain", more) : [])];
   }
 
   const why = (reason, incident, now = "") => el("p", { class: "why" }, reasonText(reason, incident, now));
@@ -209,19 +217,19 @@ export function incidentsView(on) {
     const { first, others } = people.buttons(incident, decisionsOn(incident)),
       mute = drawn.canWrite ? el("button", { type: "button", "data-key": `mute ${incident.id}`, click: () => on.mute(incident) }, "Mute") : null,
       report = el("a", { href: feed.report(drawn.mesh, incident.id), target: "_blank", rel: "noopener", "data-key": `report ${incident.id}` }, "Report");
-    return el("div", { class: "actions" }, ...first, ...feedback.row(incident, decisionsOn(incident)), ...(drawn.canWrite ? menu(incident.id, ...others, mute, report) : [report]));
+    return el("div", { class: "actions" }, ...first, ...feedback.row(incident, decisionsOn(incident)), ...(drawn.canWrite ? folded(`more ${incident.id}`, "More", "more", [...others, mute, report]) : [report]));
   }
 
-  /** Buttons that are folded until "More" is pressed; they stay unfolded when the card is drawn again. */
-  function menu(id, ...buttons) {
-    const isOpen = unfolded.has(id),
+  /** A button that unfolds what follows; it stays unfolded when the card is drawn again. */
+  function folded(key, text, look, children) {
+    const isOpen = unfolded.has(key),
       turn = () => {
-        if (!unfolded.delete(id)) unfolded.add(id);
+        if (!unfolded.delete(key)) unfolded.add(key);
         redraw();
       };
     return [
-      el("button", { type: "button", class: "more", "aria-expanded": String(isOpen), "data-key": `more ${id}`, click: turn }, isOpen ? "Less" : "More"),
-      ...(isOpen ? buttons : []),
+      el("button", { type: "button", class: look, "aria-expanded": String(isOpen), "data-key": key, click: turn }, isOpen ? "Less" : text),
+      ...(isOpen ? children : []),
     ];
   }
 

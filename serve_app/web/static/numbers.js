@@ -2,7 +2,8 @@
 // number_text.py has the same rules.
 import { span } from "./words.js";
 
-// units: factor to the unit, its text, and the maximum number of digits after the point. metrics: name, and the unit of its values.
+// units: factor to the unit, its text, and the maximum number of digits after the point. metrics: name, the unit of its values, and the kind of
+// the incidents that follow from it.
 const { units, metrics, likely_share } = JSON.parse(/** @type {HTMLMetaElement} */ (document.getElementById("numbers")).content);
 
 /** Share of the score of all suspects, from which one is likely. */
@@ -31,6 +32,7 @@ export function shareText(x) {
   return x > 0.99 && x < 1 ? "above 99%" : `${Math.round(100 * x)}%`;
 }
 
+export const kindOf = (metric) => metrics[metric]?.[2];
 export const metricName = (metric) => metrics[metric]?.[0] ?? metric.replaceAll("_", " ");
 
 /** "84 ms", "not observed": a value of a metric. */
@@ -49,6 +51,9 @@ export function figures(x) {
 
 /** A number of requests: 312, 5, 0.4. */
 export const count = (x) => (x < 1 ? figures(x) : Math.round(x).toLocaleString("en"));
+
+/** A number of requests that is estimated: 4,100. */
+export const about = (x) => count(Number(x.toPrecision(2)));
 
 const MIN_ERRORS = 0.0005; // share that a label shows
 

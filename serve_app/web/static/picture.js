@@ -3,7 +3,7 @@
 import { WORDS, condition, shape } from "./conditions.js";
 import { el, show } from "./dom.js";
 import { PLATE } from "./layers.js";
-import { isEvidence, isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
+import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
 import { originOf, originText } from "./suspects.js";
 import { boxAround, fit, isFree, textWidth } from "./text.js";
 import { callLabel } from "./numbers.js";
@@ -16,7 +16,9 @@ const SHAPE = 11, // from the left of a plate to the middle of its shape
   LINE = 13, // height of a line of a label
   PAD = 4, // around it
   MARK = 6, // radius of the mark of an origin that has no label
-  ENOUGH = 0.1; // of the requests of the busiest call of the origin, from which a call has a label
+  LABELS = 5, // of calls of the origin
+  APART = 3, // around a label, to others
+  ENOUGH = 0.1; // of the requests of the busiest call of a selected service, from which a call has a label
 const LOOKS = ["normal", "unusual", "new", "spread", "origin", "selected"]; // of calls, the most prominent last
 
 /** The width of a plate that shows a whole name. */
@@ -128,7 +130,7 @@ export function pictureView(place, on) {
     return [
       el("rect", { x: left, y: y - PLATE / 2, width, height: PLATE, rx: 6 }),
       el("path", { class: "shape", d: shape(of, left + SHAPE, y, 5) }),
-      el("text", { x: left + TEXT, y: y + 4 }, fit(nodeLabel(scene.map.nodes, i), width - TEXT - END, isRoot)),
+      el("text", { x: left + TEXT, y: y + 4 }, fit(nodeLabel(scene, i), width - TEXT - END, isRoot)),
     ];
   }
 
@@ -137,7 +139,7 @@ export function pictureView(place, on) {
       isFirst ? el("circle", { class: "ring", cx: x, cy: y, r: radius + 5 }) : null,
       el("circle", { class: "halo", cx: x, cy: y, r: radius + 3 }),
       el("path", { class: "shape", d: shape(of, x, y, radius) }),
-      label ? el("text", { x: label.left, y: label.bottom - 4 }, nodeLabel(scene.map.nodes, i)) : null,
+      label ? el("text", { x: label.left, y: label.bottom - 4 }, nodeLabel(scene, i)) : null,
     ];
   }
 
@@ -148,9 +150,10 @@ export function pictureView(place, on) {
       first = scene.index.get(originOf(scene.incident).service) ?? scene.index.get(scene.service),
       atOrigin = at.has(first) ? [...ways.keys()].filter((e) => ends(e).includes(first)) : [],
       enough = ENOUGH * Math.max(0, ...atOrigin.map((e) => rate[e] ?? 0)),
-      wanted = scene.labels ? [...ways.keys()] : atOrigin.filter((e) => rate[e] >= enough || e === scene.originCall || isEvidence(scene, e)),
+      matters = (e) => (scene.incident ? lookOf(e) !== "normal" : rate[e] >= enough),
+      wanted = scene.labels ? [...ways.keys()] : atOrigin.filter(matters),
       weigh = (e) => 1e9 * prominence(e) + Math.min(1e8, rate[e] ?? 0);
-    for (const e of wanted.sort((a, b) => weigh(b) - weigh(a))) {
+    for (const e of wanted.sort((a, b) => weigh(b) - weigh(a)).slice(0, scene.labels ? wanted.length : LABELS)) {
       const text = callLabel(scene.map.edges, e, isSlow());
       if (!text) continue;
       const lines = text.split(", "),
@@ -166,7 +169,7 @@ export function pictureView(place, on) {
         yield el("circle", { class: "origin-mark", cx: x, cy: y, r: MARK });
       }
       if (!spot) continue;
-      taken.push(spot);
+      taken.push({ left: spot.left - APART, right: spot.right + APART, top: spot.top - APART, bottom: spot.bottom + APART });
       yield el(
         "g",
         { class: `rate ${lookOf(e)}`, "data-ends": ends(e).join(" ") },

@@ -2,12 +2,13 @@
 import { chart } from "./chart.js";
 import * as feed from "./feed.js";
 import { nearest } from "./series.js";
-import { metricValue } from "./numbers.js";
+import { kindOf, metricValue } from "./numbers.js";
 import { ends } from "./words.js";
 
 const KEPT = 60; // cached series
 const SAME_SECONDS = 180; // between the beginnings of a reason and of its incident, up to which the one of the incident is enough
 const SINCE = /, since (?:\d{4}-\d\d-\d\d )?\d\d:\d\d UTC/; // as the service writes it
+const RETRIES = "sends_too_many_calls"; // what the first suspect may suffer from, if another one does it
 const OF_REQUESTS = ["request_rate", "new_calls", "moved_calls", "lost_calls", "dropped_calls"]; // metrics of reasons about calls
 
 /**
@@ -21,6 +22,14 @@ export function reasonText(reason, incident = null, now = "") {
   const isSame = incident && Math.abs(ends(reason.since) - ends(incident.since)) <= SAME_SECONDS,
     text = isSame ? reason.text.replace(SINCE, "") : reason.text;
   return now ? `${text}; ${now}` : text;
+}
+
+/** The reasons and the context of a suspect, those that the headline of the incident begins with first. */
+export function factsOf({ reasons, context = [] }, incident) {
+  const rank = ({ metric, forecast }) => (forecast || kindOf(metric) === RETRIES ? 0 : kindOf(metric) === incident?.kind ? 1 : 2),
+    isSame = (a, b) => a.metric === b.metric && a.source === b.source && a.destination === b.destination,
+    more = context.filter((one) => !reasons.some((reason) => isSame(one, reason))); // of a later snapshot than the peak
+  return [...reasons, ...more].sort((a, b) => rank(a) - rank(b));
 }
 
 /** The measured metric that a reason is about. */
@@ -74,11 +83,16 @@ export function reasonSeries(redraw) {
   };
 }
 
-/** A chart of a reason's metric below its text, with the time since the deviation began shaded. @param {string} at the moment that is marked. */
+/** A chart of a reason's metric below its text, with the time since the deviation began shaded. What was usual then stays, as in the text: the
+ * detector gets used to a deviation. Of calls that are new, nothing was. @param {string} at the moment that is marked. */
 export function reasonChart(series, reason, at) {
-  const { times } = series,
+  const { times, expected, low, high } = series,
     first = reason.since < times[0] ? times[0] : reason.since,
-    figure = chart({ ...series, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
+    before = times.findLastIndex((time) => time < first),
+    isNew = series.observed.slice(0, before + 1).every((one) => one === null),
+    kept = (values) => values.map((one, i) => (isNew ? null : i > before ? (values[before] ?? one) : one)),
+    usual = { expected: kept(expected), low: kept(low), high: kept(high) },
+    figure = chart({ ...series, ...usual, incidents: [{ first, last: times.at(-1) }], changes: [] }, { at: nearest(times, ends(at)), cursor: null });
   figure.querySelector("figcaption").remove(); // the text has it
   return figure;
 }

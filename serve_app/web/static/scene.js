@@ -9,7 +9,8 @@ const NEW = ["new_calls", "moved_calls"]; // metrics of reasons about calls that
  * @param {any} next `{mesh, map, incident, service, source, near, space, labels}`: what to show.
  * @returns {any} the same with `index`, positions of nodes by name; `centre`, the services of the incident and the selection;
  * `path`, the spread; `evidence`, the calls that the reasons of the first suspect are about ("caller callee"); `newCalls`, the same of
- * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service.
+ * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service;
+ * `shared`, names that several services around the suspects have, in different namespaces.
  */
 export function sceneOf(next) {
   const scene = withIndex(next),
@@ -21,6 +22,7 @@ export function sceneOf(next) {
     evidence: callsOf(first ? [first] : []),
     newCalls: callsOf(incident?.suspects ?? [], NEW),
     originCall: originCall(scene),
+    shared: next.near ? sharedNames(scene) : new Set(), // the whole mesh shows its namespaces
   };
 }
 
@@ -56,7 +58,7 @@ function originCall({ map: { edges }, index, incident }) {
 const isOneOf = (calls, { nodes, edges }, e) => calls.size > 0 && calls.has(`${nodes.name[edges.source[e]]} ${nodes.name[edges.destination[e]]}`);
 
 /** Whether a reason of the first suspect is about a call. */
-export const isEvidence = ({ map, evidence }, e) => isOneOf(evidence, map, e);
+const isEvidence = ({ map, evidence }, e) => isOneOf(evidence, map, e);
 
 /** Whether a call is unusual, or a reason of the first suspect is about it: new calls have no score yet. */
 export const isUnusualCall = (scene, e) => (scene.map.status !== "warming_up" && scene.map.edges.deviation[e] > QUIET) || isEvidence(scene, e);
@@ -64,9 +66,18 @@ export const isUnusualCall = (scene, e) => (scene.map.status !== "warming_up" &&
 /** Whether a suspect makes or gets a call that was not made before. */
 export const isNewCall = ({ map, newCalls }, e) => isOneOf(newCalls, map, e);
 
-/** "cart", "shop: 120 services, 3 unusual", or the label of a crowd. */
-export function nodeLabel({ name, services, unusual, label }, i) {
-  if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
+function sharedNames({ map: { nodes, edges }, centre }) {
+  const isNear = (/** @type {number} */ e) => centre.has(edges.source[e]) || centre.has(edges.destination[e]),
+    calls = [...edges.source.keys()].filter(isNear),
+    around = new Set([...centre, ...calls.flatMap((e) => [edges.source[e], edges.destination[e]])]),
+    names = [...around].map((i) => short(nodes.name[i]));
+  return new Set(names.filter((one, k) => names.indexOf(one) !== k));
+}
+
+/** "cart", "shop/cart" if another namespace has one, "shop: 120 services, 3 unusual", or the label of a crowd. */
+export function nodeLabel({ map: { nodes }, shared }, i) {
+  const { name, services, unusual, label } = nodes;
+  if (!name[i].endsWith(EVERYTHING)) return shared.has(short(name[i])) ? readable(name[i]) : short(name[i]);
   if (label?.[i]) return readable(label[i]);
   const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
   return `${readable(namespace(name[i]))}: ${plural(services[i], "service")}${inside}`;

@@ -1,10 +1,13 @@
 // The suspects of an incident: which are likely, where it likely began, and the service that it is listed under.
 import { LIKELY_SHARE } from "./numbers.js";
 
-/** The suspects with a considerable share of the score, best first; at least the first one. */
-export function likelySuspects({ suspects }) {
-  const total = suspects.reduce((sum, one) => sum + one.score, 0);
-  return suspects.filter((one, i) => i === 0 || one.score >= LIKELY_SHARE * total);
+/** The suspects with a considerable share of the score, best first; at least the first one. Before them, separate faults as the headline names them. */
+export function likelySuspects(/** @type {any} */ incident) {
+  const { suspects, origins } = incident,
+    total = suspects.reduce((sum, one) => sum + one.score, 0),
+    likely = suspects.filter((one, i) => i === 0 || one.score >= LIKELY_SHARE * total),
+    place = ({ service }) => (origins.includes(service) ? origins.indexOf(service) : likely.length);
+  return hasSeparateFaults(incident) ? likely.sort((a, b) => place(a) - place(b)) : likely;
 }
 
 /**

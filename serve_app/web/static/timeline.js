@@ -11,6 +11,7 @@ const HEIGHT = 104; // of the plot, in pixels
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const DAY_SECONDS = 86400;
+const EFFECT_SECONDS = [120, 600]; // after a planned change: from when on its effect can be known, and until when an incident may be its effect
 /**
  * @param {any} on `{look(at), visit(incident), select(period, first), zoom(range), deploy(change)}`: called by a click, a click on
  * an incident, a drag with Shift or while periods are compared, another drag, and a click on a change.
@@ -149,7 +150,14 @@ export function timelineView(on) {
     return `${times}: ${one.severity}, ${view.titles.get(one.id) ?? one.service ?? one.id}`;
   }
 
-  const changeText = (one) => `${clockOrDay(one.at, newest())} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}`;
+  const changeText = (one) => `${clockOrDay(one.at, newest())} ${kind(one.kind)} of ${one.service}${one.reason ? ` (${one.reason})` : ""}${hadNoEffect(one) ? ": no effect seen" : ""}`;
+
+  /** Whether the mesh stayed normal for minutes after a planned change. */
+  function hadNoEffect({ at }) {
+    const since = (i) => ends(data.observed_at[i]) - ends(at),
+      after = [...data.observed_at.keys()].filter((i) => since(i) >= 0 && since(i) <= EFFECT_SECONDS[1]);
+    return since(after.at(-1)) >= EFFECT_SECONDS[0] && after.every((i) => data.status[i] === "normal");
+  }
 
   /** List the newest ones as buttons, and how many more there are. */
   function list(id, rows, text, key, action) {

@@ -99,7 +99,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
     taken = [...at.values()].map((one) => boxAround(one, 2 * one.radius, 2 * one.radius));
   const isNamed = (i) => isMain(i) || (nodes.deviation[i] > QUIET && order.indexOf(i) < MAX_NAMED);
   for (const [i, one] of at) {
-    one.label = spotOf(one, textWidth(nodeLabel(nodes, i), isMain(i)), taken, isNamed(i), stage);
+    one.label = spotOf(one, textWidth(nodeLabel(scene, i), isMain(i)), taken, isNamed(i), stage);
     if (one.label) taken.push(one.label);
   }
   const ways = new Map(

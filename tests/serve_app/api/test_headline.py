@@ -86,12 +86,14 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
         (
             incident(reason("memory_utilization", 0.85, 0.4, forecast=LimitForecast(600, 300, 1200)), CPU, SLOW),
             "resources",
-            "shop/cart leaks memory: 85%, usually 40%; its p99 latency rose to 4.1 s, usually 0.08 s",
+            "shop/cart leaks memory: 85%, usually 40%, full in about 10 min; its p99 latency rose to 4.1 s, usually "
+            "0.08 s",
         ),
         (
             incident(SLOW, reason("memory_utilization", 0.85, 0.8, forecast=LimitForecast(600, 300, 1200)), CPU),
             "resources",
-            "shop/cart leaks memory: 85%, usually 80%; its p99 latency rose to 4.1 s, usually 0.08 s",
+            "shop/cart leaks memory: 85%, usually 80%, full in about 10 min; its p99 latency rose to 4.1 s, usually "
+            "0.08 s",
         ),
         (
             incident(
@@ -218,6 +220,11 @@ def test_faults_that_no_call_joins_are_separate() -> None:
     )
     assert origins(both) == ["shop/cart", "shop/tax"]
     assert headline(replace(both, recovering=True)) == "shop/cart and shop/tax are recovering."
+    earlier = replace(second, reasons=(replace(FAILING, since=NOW - timedelta(minutes=2)),))
+    assert headline(incident(suspects=(first, earlier))).startswith(
+        "Separate faults at shop/tax and shop/cart: shop/tax is failing, "
+    ), "the first one to rise"
+    assert origins(incident(suspects=(first, earlier))) == ["shop/tax", "shop/cart"]
     joined = replace(second, reasons=(FAILING, replace(FAILING, source="shop/cart")))
     assert headline(incident(suspects=(first, joined))).startswith("Cause uncertain, shop/cart or shop/tax: ")
     calls = replace(second, reasons=(replace(FAILING, source="shop/web"),))  # nothing of its own

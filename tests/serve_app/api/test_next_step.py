@@ -1,6 +1,7 @@
 """The next step of an incident: what to do, and the evidence that decides."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from model.verdict import (
     MOVED,
     NEW,
     OVERDUE,
+    SENT,
     VANISHED,
     Incident,
     IncidentKind,
@@ -246,6 +248,12 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
         assert f"; look at {name} too (47% of the calls from shop/cart fail, usually 0.1%)." in found
 
 
+def test_the_second_suspect_is_said_to_retry_if_it_does() -> None:
+    second = Suspect("shop/web", 0.3, (FAILING,), (reason(SENT, 121.0, 45.0),))
+    text = next_step(incident(suspects=(Suspect("shop/cart", 0.5, (replace(SLOW, load=3.3),)), second)))
+    assert text.endswith("look at shop/web (the calls that it makes rose to 121/s, usually 45/s).")
+
+
 def test_a_neighbour_that_uses_up_its_cpu_is_named() -> None:
     full = Suspect("shop/tax", 0.1, (reason("cpu_utilization", 0.98, 0.7),))
     text = next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), full)))
@@ -254,6 +262,10 @@ def test_a_neighbour_that_uses_up_its_cpu_is_named() -> None:
     )
     busy = replace(full, reasons=(reason("cpu_utilization", 0.9, 0.7),))
     assert "shop/tax" not in next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), busy)))
+    rose = replace(full, reasons=(replace(full.reasons[0], since=NOW - timedelta(minutes=7)),))
+    assert next_step(incident(suspects=(Suspect("shop/cart", 0.9, (SLOW,)), rose))).endswith(
+        "(its CPU utilization rose to 98%, usually 70%, 7 min earlier)."
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
         ),
         (
             _reason("cpu_utilization", 0.95, 0.3, load=4.2),
-            "CPU utilization 95%, expected 30%, since 03:12 UTC, while its requests rose to 4 times the usual",
+            "CPU utilization 95%, expected 30%, since 03:12 UTC, while its requests rose to 4.2 times the usual",
         ),
         (_reason("request_rate", 94.4, 5.03, load=18.8), "requests rose to 94/s, expected 5/s, since 03:12 UTC"),
         (_reason("p99_latency", 1.2, 0.08, load=1.04), "p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC"),
@@ -182,10 +182,12 @@ def test_shortages_in_words(reason: Reason, sentence: str) -> None:
 )
 def test_planned_changes_are_described_relative_to_the_incident(ahead: float, sentence: str, of_another: str) -> None:
     near = NearbyChange(PlannedChange("canary", SUSPECT, "v2"), NOW - timedelta(seconds=ahead))
-    assert change_text(near, NOW, of_suspect=True) == sentence
+    assert change_text(near, NOW, of_suspect=True, is_affected=True) == sentence
+    assert change_text(near, NOW, of_suspect=True, is_affected=False) == sentence
     scaled = replace(near, change=PlannedChange("scale_out", SUSPECT))
-    assert change_text(scaled, near.at, of_suspect=True) == "began with scale out of shop/cart"
-    assert change_text(near, NOW, of_suspect=False) == of_another, "readers take after as because of"
+    assert change_text(scaled, near.at, of_suspect=True, is_affected=True) == "began with scale out of shop/cart"
+    assert change_text(near, NOW, of_suspect=False, is_affected=True) == of_another, "readers take after as because of"
+    assert change_text(near, NOW, of_suspect=False, is_affected=False) == f"{of_another}: no effect seen"
 
 
 @pytest.mark.parametrize("kind", SignalKind)
