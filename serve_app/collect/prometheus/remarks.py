@@ -1,4 +1,4 @@
-"""What a survey found, in sentences for people: how the series of a mesh arrive, and where they come from."""
+"""Describes a survey's findings in sentences: how a mesh's series arrive, and where they come from."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from serve_app.settings import CollectorSettings
 
 MAX_NAMED = 5
 MESH, CONTAINERS = "the mesh", "containers"
-ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
+ALMOST_ALL = 0.95  # a larger share of the services counts as the whole mesh
 
 
 def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding, ...]:
-    """What a survey found, usual or not; nothing without a survey."""
+    """A survey's findings, usual or not; nothing without a survey."""
     if survey is None:
         return ()
     plan, given = make_plan(collector, survey), collector.window_seconds
