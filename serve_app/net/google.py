@@ -1,6 +1,6 @@
-"""Tokens of Google Cloud, for its managed Prometheus.
+"""Google Cloud tokens for its managed Prometheus.
 
-google-auth finds the application default credentials: of the pod or the machine, or the file that
+google-auth finds the application default credentials: the pod's, the machine's, or the file that
 ``GOOGLE_APPLICATION_CREDENTIALS`` names. It is an optional package.
 """
 
