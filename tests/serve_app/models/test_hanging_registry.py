@@ -63,7 +63,7 @@ class Hang:
 
     def _wait_at_most(self, seconds: float) -> None:
         for module in (loader, scorer):
-            self._monkeypatch.setattr(module, "LONGEST_LOAD_SECONDS", seconds)
+            self._monkeypatch.setattr(module, "MAX_WAIT_SECONDS", seconds)
         self._monkeypatch.setattr(mesh_session, "FIRST_LOAD_SECONDS", seconds)
 
 
@@ -170,7 +170,7 @@ async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_
     models._rollout = changes.promote(models.rollout, pin)  # as if its weights had been dropped from memory since
     hang.begin()
     assert await digest_of(models) == DEFAULT
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
+    monkeypatch.setattr(loader, "MAX_WAIT_SECONDS", 1e9)
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}, "the next snapshots do not wait at all"
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
@@ -214,7 +214,7 @@ async def test_a_scorer_tells_the_session_in_time_that_it_has_no_weights(
     one = Scorer(Settings(models={"registry": registry.place}), "cpu")
     group = probe(load())
     hang.begin()
-    monkeypatch.setattr(scorer, "LONGEST_LOAD_SECONDS", 1e9)
+    monkeypatch.setattr(scorer, "MAX_WAIT_SECONDS", 1e9)
     with pytest.raises(RegistryGone):
         await one.score(group, Deadline.after(0.05), "shop", pin=pin)
     with pytest.raises(RegistryGone):  # without waiting
