@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline, score, and metrics of an OpenTelemetry collector."""
+"""Routes that accept snapshots: push, baseline, score, and an OpenTelemetry collector's metrics."""
 
 import time
 from collections import Counter
@@ -56,7 +56,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     instruments: PrometheusInstruments = request.app.state.instruments
     for deployment, count in (caller.retries + Counter(answer.retries)).items():
         instruments.count(RETRIES, count, callee=deployment)
-    if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was counted before
+    if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was already counted
         for stage in ("decode", "total"):
             instruments.observe(STAGE, seconds[stage], stage=stage)
     return json_response(answer.verdict, {"server-timing": server_timing(seconds), **body.headers})
@@ -70,8 +70,8 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, BaselineTooLate, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A
-    mesh that has verdicts takes none (409), because it learns from its snapshots."""
+    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A mesh
+    with verdicts refuses it (409), because it learns from its snapshots."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     with span("ingress.decode"):
         body = await read_snapshot(request, backend.settings.limits)
@@ -89,7 +89,9 @@ async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
     caller, started = Caller(backend.deadline(request)), time.perf_counter()
     with span("ingress.decode"):
-        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+        packed = await read_snapshots(
+            request, backend.settings.limits, min_count=backend.settings.model.warm_up_snapshots
+        )
     decoded = time.perf_counter() - started
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
@@ -109,7 +111,7 @@ async def score(request: Request, backend: UseBackend) -> Response:
     },
 )
 async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Take metrics of a service graph from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
+    """Accept service graph metrics from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
     When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
     answer."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
