@@ -1,4 +1,4 @@
-"""Checks the Redis server of the store: connection, version, what survives a restart, what happens if it is full."""
+"""Checks the store's Redis server: connection, version, what survives a restart, and what happens if it is full."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +18,7 @@ _AOF = "set appendonly yes and appendfsync everysec"
 
 
 def check_redis(settings: StoreSettings) -> Iterator[Finding]:
-    """Query Redis, and yield the findings, for each primary of a Cluster. Changes nothing."""
+    """Query Redis and yield findings, for each primary in a Cluster. Changes nothing."""
     with closing(RedisServer(settings)) as server:
         try:
             found = server.call(lambda client: [_describe(one) for one in RedisServer.primaries(client)])
