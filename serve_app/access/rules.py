@@ -83,7 +83,7 @@ def require_provider(rules: Rules) -> None:
     """
     if rules.oidc is not None and find_spec("joserfc") is None:
         raise BadSettings(
-            "serve.oidc: expected the package joserfc, got none; pip install 'tagae[oidc]', or remove the setting"
+            "serve.oidc: the package joserfc is not installed; pip install 'tagae[oidc]', or remove the setting"
         )
 
 

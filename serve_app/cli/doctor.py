@@ -60,8 +60,8 @@ def doctor(
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
     what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
-    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the kept
-    snapshots of the largest meshes of the store again, to a store of its own, and say what they need.
+    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the stored
+    snapshots of the largest meshes again, to a temporary store, and report what they need.
 
     Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
     only if nothing can be read.

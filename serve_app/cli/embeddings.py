@@ -23,7 +23,7 @@ def export(
     token_file: TokenFile = None,
     ca_file: CaFile = None,
 ) -> None:
-    """Write the embeddings and scores of all services of a running service to Parquet files.
+    """Export the services' embeddings and scores from a running TAGAE to Parquet files.
 
     Run it on a schedule. A mesh without a verdict is left out. Columns: docs/models.md.
 

@@ -137,7 +137,7 @@ class Collector:
             self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
     async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
-        """Read the metrics of a service or of calls in a period from the mesh's Prometheus.
+        """Read a service's or calls' metrics in a period from the mesh's Prometheus.
 
         Raises:
             UnknownMesh: the mesh is not collected.

@@ -48,8 +48,8 @@ def _version(found: dict[str, Any], subject: str, url: str) -> Finding:
     number = tuple(int(part) for part in version.split(".")[:2])
     text = f"{url}, {name} {found.get(f'{name}_version', version)}"
     if number < MIN_VERSION:
-        least = ".".join(map(str, MIN_VERSION))
-        return Finding(subject, "problem", text, f"expected {least} or later: use a newer server")
+        minimum = ".".join(map(str, MIN_VERSION))
+        return Finding(subject, "problem", text, f"expected {minimum} or later: use a newer server")
     return Finding(subject, "ok", text)
 
 

@@ -164,13 +164,13 @@ def judge(mesh: str, found: Speed) -> Finding:
         return Finding(subject, "warning", text, f"use Arrow: it saves {json - arrow:.0f} ms of decoding")
     if one_pass >= LARGE_SHARE * push:
         parts = math.ceil(one_pass / max(TARGET_MS - (push - one_pass), TARGET_MS / 4))
-        most = math.ceil(found.services / parts)
+        max_services = math.ceil(found.services / parts)
         return Finding(
             subject,
             "warning",
             text,
-            f"partition at {most:,} services, one part for each of {parts} scorers on cores of their own: "
-            f"partition.max_services = {most}, scorer.place = replicas, scorer.num_replicas = {parts}",
+            f"partition at {max_services:,} services, one part for each of {parts} scorers on cores of their own: "
+            f"partition.max_services = {max_services}, scorer.place = replicas, scorer.num_replicas = {parts}",
         )
     share = slowest / 1e3 / found.interval
     return Finding(

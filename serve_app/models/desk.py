@@ -61,7 +61,7 @@ class ModelDesk:
             UnknownModel: the model was never tried, or there is no registry.
         """
         if self._models.registry is None:
-            raise UnknownModel("model: expected a registry, got none; set models.registry")
+            raise UnknownModel("model: there is no registry; set models.registry")
         trials = [one for one in self._read_trials() if one.candidate == version and one.blocks]
         if not trials:
             raise UnknownModel(f"model {version}: it was never tried on snapshots; try it with `tagae models canary`")
@@ -144,11 +144,11 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
         return ""
     alerts, others = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
     if comparison.budget_per_day is not None and alerts.low is not None and others.value is not None:
-        most = limits.max_alerts * comparison.budget_per_day
-        if alerts.low > max(most, others.value):
+        limit = limits.max_alerts * comparison.budget_per_day
+        if alerts.low > max(limit, others.value):
             return (
                 f"its alerts per day leave the budget: {alerts.value:.2g} (95% interval from {alerts.low:.2g}), at "
-                f"most {most:.2g}, with the baseline {others.value:.2g}"
+                f"most {limit:.2g}, with the baseline {others.value:.2g}"
             )
     agreement = comparison.same_status
     if agreement.high is not None and agreement.high < limits.min_agreement:

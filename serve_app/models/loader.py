@@ -163,7 +163,7 @@ class Loader:
     def _late(self, pin: ModelPin, seconds: float) -> RegistryGone:
         """The error for a load that takes too long, which is recorded as a failure."""
         late = RegistryGone(
-            f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the load "
+            f"model {pin.version}: the registry has not sent its weights within {seconds:g} s; the load "
             "continues: wait for it, or check that this node reaches models.registry"
         )
         self._fail(pin.version, late)
@@ -188,9 +188,7 @@ def open_loader(settings: Settings, device: torch.device, instruments: Instrumen
 
     def read(pin: ModelPin) -> Checkpoint:
         if registry is None:
-            raise UnknownModel(
-                f"model {pin.version}: expected a registry, got none; set models.registry on this node too"
-            )
+            raise UnknownModel(f"model {pin.version}: there is no registry; set models.registry on this node too")
         return registry.load(pin.version, pin.sha256)
 
     return Loader(read, device, instruments)

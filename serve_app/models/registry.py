@@ -216,7 +216,7 @@ class AsyncRegistry:
 
     def _late(self) -> RegistryGone:
         return RegistryGone(
-            f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, or "
+            f"registry {self._registry.place}: no answer within {self.seconds:g} s; try again, or "
             "check that this node reaches models.registry"
         )
 

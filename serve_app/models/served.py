@@ -267,7 +267,7 @@ class ServedModels:
             UnfitModel: it reads other neighbours, or the settings name the meshes' weights.
         """
         if self.registry is None:
-            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
+            raise UnknownModel("model: there is no registry; set models.registry, and restart the service")
         if self._is_pinned or (mesh is not None and mesh in self._own):
             place = f"meshes.{mesh}.weights" if mesh is not None and mesh in self._own else "model.weights"
             raise UnfitModel(
@@ -290,7 +290,7 @@ class ServedModels:
             UnfitModel, StoreConflict, ServeError: see :func:`change_rollout`; ``UnfitModel`` also without a registry.
         """
         if self._store is None:
-            raise UnfitModel("model: expected a registry, got none; set models.registry, and restart the service")
+            raise UnfitModel("model: there is no registry; set models.registry, and restart the service")
         before = self.rollout.history
         rollout = change_rollout(self._store, change)
         if rollout.history and rollout.history[-1] not in before:

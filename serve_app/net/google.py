@@ -27,7 +27,7 @@ class GoogleTokens(TokenSource):
             import google.auth.transport.requests
         except ImportError as error:
             raise BadSettings(
-                f"google: expected the package google-auth, got {error}; pip install 'tagae[google]'"
+                f"google: the package google-auth is not installed ({error}); pip install 'tagae[google]'"
             ) from None
         self._auth = google.auth
 

@@ -138,7 +138,7 @@ class OAuth2Tokens(TokenSource):
                     allow_redirects=False,
                     verify=str(client.ca_file) if client.ca_file else True,
                 )
-        except OSError as error:  # the base class of all errors of requests
+        except OSError as error:  # the library's base class for errors
             raise NoToken(f"oauth2: expected a token from token_url, got {first_line(error)}") from None
 
     def _read(self, reply: requests.Response) -> tuple[str, float]:

@@ -22,7 +22,7 @@ def check_traces(settings: TraceSettings) -> None:
         import_module("serve_app.observability.export")
     except ImportError as error:
         raise BadSettings(
-            f"traces.endpoint: expected the packages of OpenTelemetry, got {error}; pip install 'tagae[otel]', or "
+            f"traces.endpoint: the OpenTelemetry packages are not installed ({error}); pip install 'tagae[otel]', or "
             "remove the setting"
         ) from error
     try:

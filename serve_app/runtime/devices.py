@@ -74,7 +74,7 @@ def step_aside(wanted: str, obstacle: Obstacle, *, is_promised: bool = True) -> 
 
 def refusal(obstacle: Obstacle) -> NoCapacity:
     """The error for a process that must not start without a GPU."""
-    return NoCapacity(f"scorer.device: expected a GPU that works, got none: {obstacle}, or set it to cpu or auto")
+    return NoCapacity(f"scorer.device: no working GPU: {obstacle}, or set it to cpu or auto")
 
 
 def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T]) -> tuple[T, Device]:
@@ -105,10 +105,10 @@ def limit_memory(share: float) -> Obstacle | None:
     total = torch.cuda.get_device_properties(torch.device("cuda")).total_memory
     limit = share * total - CONTEXT_BYTES
     if limit < MIN_SHARE_BYTES:
-        least = (MIN_SHARE_BYTES + CONTEXT_BYTES) / 2**20
+        minimum = (MIN_SHARE_BYTES + CONTEXT_BYTES) / 2**20
         return Obstacle(
             "memory",
-            f"scorer.num_gpus: expected at least {least:,.0f} MiB for each process, got {share:g} of "
+            f"scorer.num_gpus: expected at least {minimum:,.0f} MiB for each process, got {share:g} of "
             f"{total / 2**20:,.0f} MiB",
             "set a larger share, and fewer replicas",
         )

@@ -59,7 +59,7 @@ TOKEN_FOLDER = "tagae-ray-"  # followed by random letters
 ADDRESS = "RAY_ADDRESS"
 NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a new Ray
 UNSET = ("", "0")  # Ray itself sets a variable to 0 when Python imports it
-OF_OTHER_CLUSTERS = (
+FOREIGN_VARIABLES = (
     "RAY_NAMESPACE",
     "RAY_RUNTIME_ENV",
     "RAY_RUNTIME_ENV_HOOK",
@@ -101,10 +101,10 @@ def leave_other_clusters() -> None:
             ADDRESS,
             address,
         )
-    found = sorted(name for name in OF_OTHER_CLUSTERS if os.environ.get(name, "") not in UNSET)
+    found = sorted(name for name in FOREIGN_VARIABLES if os.environ.get(name, "") not in UNSET)
     if found:
         log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(found))
-    for name in (ADDRESS, *OF_OTHER_CLUSTERS, *_PROCESS_VARIABLES):
+    for name in (ADDRESS, *FOREIGN_VARIABLES, *_PROCESS_VARIABLES):
         os.environ.pop(name, None)
 
 

@@ -76,7 +76,7 @@ def check_id_token(
     if party is not None and party != client_id:
         raise BadToken(f"azp: expected {client_id!r}, got {str(party)[:80]!r}")
     if isinstance(audience, list) and len(audience) > 1 and party is None:
-        raise BadToken("azp: expected it in a token for several audiences, got none")
+        raise BadToken("azp: missing in a token for several audiences")
     for name in ("iss", "nonce"):  # the library also takes a list that contains the value
         if not isinstance(claims[name], str):
             raise BadToken(f"{name}: expected text")

@@ -107,7 +107,7 @@ class Provider:
         answer = await self._ask("POST", found.token_endpoint, urlencode(form).encode(), headers)
         token, access = answer.get("id_token"), answer.get("access_token")
         if not isinstance(token, str):
-            raise ProviderFailed("sign-in: expected id_token from the provider, got none; request the scope openid")
+            raise ProviderFailed("sign-in: the provider sent no id_token; request the scope openid")
         return token, access if isinstance(access, str) and access.isascii() and access.isprintable() else ""
 
     async def userinfo(self, access_token: str, subject: str) -> Mapping[str, Any]:
@@ -137,7 +137,7 @@ class Provider:
         more = {name: self._place(found, name) if name in found else "" for name in MORE_ENDPOINTS}
         keys = import_keys(await self._ask("GET", places["jwks_uri"]))
         if not keys:
-            raise ProviderFailed("provider: expected keys at its jwks_uri, got none that can verify signatures")
+            raise ProviderFailed("provider: its jwks_uri has no key that can verify signatures")
         ways = found.get("token_endpoint_auth_methods_supported")
         return ProviderMetadata(
             places["authorization_endpoint"],
@@ -180,7 +180,7 @@ class Provider:
         finally:
             await http.close()
         if len(reply.content) > MAX_ANSWER_BYTES:
-            raise ProviderFailed(f"provider: {place}: expected at most {MAX_ANSWER_BYTES} bytes, got more")
+            raise ProviderFailed(f"provider: {place}: the answer exceeds {MAX_ANSWER_BYTES} bytes")
         try:
             answer = json.loads(reply.content)
         except (ValueError, RecursionError):

@@ -100,8 +100,8 @@ class SignOn:
         attempt, state = self._cookies.attempt(cookie), answer.get("state", "")
         if attempt is None or not hmac.compare_digest(state.encode(), attempt.state.encode()):
             raise SignInRefused(
-                "sign-in: expected the answer to a sign-in that this browser began in the last "
-                f"{ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
+                f"sign-in: this sign-in expired after {ATTEMPT_SECONDS // 60} minutes or began in another browser; "
+                f"sign in again at {self._rules.home}"
             )
         if self._in_progress >= MAX_AT_ONCE:
             raise Overloaded(
@@ -150,7 +150,7 @@ class SignOn:
             said = " ".join(filter(None, (error, answer.get("error_description"))))
             raise SignInRefused(f"sign-in: expected a code from {self._rules.name}, got {said[:200]!r}; sign in again")
         if not 0 < len(answer.get("code", "")) <= MAX_CODE_LENGTH:
-            raise SignInRefused("sign-in: expected a code from the provider, got none; sign in again")
+            raise SignInRefused("sign-in: the provider sent no code; sign in again")
 
     async def _claims(self, found: ProviderMetadata, token: str, access: str, nonce: str) -> Mapping[str, Any]:
         try:
@@ -199,9 +199,7 @@ class SignOn:
             async with asyncio.timeout(self._deadline):
                 yield
         except TimeoutError:
-            raise ProviderFailed(
-                f"provider: expected its answers within {self._deadline:g} s, got no complete one; try again later"
-            ) from None
+            raise ProviderFailed(f"provider: no complete answer within {self._deadline:g} s; try again later") from None
 
 
 def _with_query(url: str, query: Mapping[str, str]) -> str:

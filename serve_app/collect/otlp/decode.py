@@ -32,7 +32,7 @@ _MEASURES: dict[str, Measure] = {
     f"{_PREFIX}client_seconds": "client_buckets",
     f"{_PREFIX}client": "client_buckets",
 }
-FEW_PARTS = 100  # parts that may always be tiny
+FREE_PARTS = 100  # parts that may always be tiny
 MIN_BYTES = 10  # mean size of a message or JSON object; real ones are larger, and tiny ones cost seconds of CPU time
 MAX_SCALE = 30  # of an exponential histogram; real ones are between -10 and 20
 # The bounds to which its counts are converted, s: 0.06 ms to 512 s, 9% apart.
@@ -144,10 +144,10 @@ def encode_response(media_type: str, ignored: int) -> bytes:
 
 
 def _require_size(parts: int, body: bytes) -> None:
-    most = FEW_PARTS + len(body) // MIN_BYTES
-    if parts > most:
+    limit = FREE_PARTS + len(body) // MIN_BYTES
+    if parts > limit:
         raise DocumentTooLarge(
-            f"body: expected at most {most} messages in {len(body)} bytes, got {parts} or more; "
+            f"body: expected at most {limit} messages in {len(body)} bytes, got {parts} or more; "
             "send metrics with names and values"
         )
 

@@ -227,7 +227,7 @@ class Prometheus:
             found = self._send(
                 until, lambda library, left: library.custom_query(query, instant | _limit(left), timeout=left)
             )
-        except OSError as error:  # the base class of all errors of the library; unreadable certificates raise it, too
+        except OSError as error:  # the library's base class for errors; unreadable certificates raise it, too
             return _failed(error, time.monotonic() - began)
         values = np.array(
             [nan if (one := series.value) is None or one.value is None else one.value for series in found]

@@ -20,9 +20,9 @@ from serve_app.collect.prometheus.query import Dialect, Match, Query, range_sele
 SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # labels that Istio gives to calls
 NO_CLUSTER = frozenset({"", "unknown"})
 MIN_DOUBLED = 0.5  # if a larger share of series exists twice, the pair is not deduplicated
-ALIKE = 0.7  # minimum ratio of rates, for two servers that scrape the same targets
-SAME = 0.95  # minimum ratio of rates, for two jobs that scrape the same targets
-MIN_SAME = 0.9  # share of two jobs' services whose rates must be the same
+MIN_SERVER_RATIO = 0.7  # minimum ratio of rates, for two servers that scrape the same targets
+MIN_JOB_RATIO = 0.95  # minimum ratio of rates, for two jobs that scrape the same targets
+MIN_EQUAL_SHARE = 0.9  # share of two jobs' services whose rates must be the same
 MISSED_SCRAPES = 1.1  # how far one server may be behind the other, in intervals
 USUAL_SECONDS = 60.0  # interval if it is unknown
 
@@ -161,7 +161,7 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
         rates[group.service, group.job, cluster][group.origin.get(label, "")] += group.requests
     shared = [list(by_part.values()) for by_part in rates.values() if len(by_part) > 1]
     busy = [values for values in shared if max(values) > 0 and min(values) > 0]
-    alike = sum(min(values) >= ALIKE * max(values) for values in busy)
+    alike = sum(min(values) >= MIN_SERVER_RATIO * max(values) for values in busy)
     return not busy or alike * 2 > len(busy)
 
 
@@ -173,8 +173,8 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
         if group.requests > 0:
             rates[group.service][group.job] += group.requests
     shared = [by_job for by_job in rates.values() if len(by_job) > 1]
-    same = [by_job for by_job in shared if min(by_job.values()) >= SAME * max(by_job.values())]
-    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_SAME * len(shared):
+    same = [by_job for by_job in shared if min(by_job.values()) >= MIN_JOB_RATIO * max(by_job.values())]
+    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_EQUAL_SHARE * len(shared):
         return ()
     services = Counter(job for by_job in same for job in by_job)
     return tuple(sorted(services, key=lambda job: (-services[job], job)))
@@ -192,8 +192,8 @@ def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | Non
 
 
 def _server(parts: Sequence[Part], apart: float, before: Split | None) -> str:
-    newest, most = max(part.newest for part in parts), max(part.services for part in parts)
-    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
+    newest, services = max(part.newest for part in parts), max(part.services for part in parts)
+    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > services]
     stays = [part for part in alive if before and part.value in before.read]
     return min(stays or alive, key=lambda part: (-part.services, part.value)).value
 

@@ -145,10 +145,10 @@ def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]
 
 
 SCRAPES_PER_WINDOW = 4.0
-ENOUGH_SCRAPES = 3.5  # enough to keep a window: missed scrapes make intervals look longer than they are
+MIN_SCRAPES = 3.5  # enough to keep a window: missed scrapes make intervals look longer than they are
 MAX_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
 MIN_SHARE = 0.02  # share of the services; smaller parts of the mesh do not set the window
-LONGEST_WINDOW = 600.0  # maximum for slower parts, s; half of the mesh may need more
+MAX_WINDOW_SECONDS = 600.0  # maximum for slower parts, s; half of the mesh may need more
 SLOWER = 1.25  # remarks name a part above this multiple of the usual interval
 ROUND_SECONDS = (60, 30, 15, 10, 5, 1)
 ROUNDING = 0.005  # share of an interval by which scrapes are early or late
@@ -200,7 +200,7 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     late, share = _lateness(groups, at, usual_age, usual)
     if usual is None or slowest is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
-    window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, LONGEST_WINDOW))
+    window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, MAX_WINDOW_SECONDS))
     return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
 
 
@@ -212,7 +212,7 @@ def _quantile(intervals: Sequence[float], share: float) -> float | None:
 def follow(window_seconds: float, freshness: Freshness) -> float:
     """The rate window: ``window_seconds``, or a longer one if scrapes are too rare for it."""
     needed = freshness.window_seconds
-    if needed is None or window_seconds >= needed / SCRAPES_PER_WINDOW * ENOUGH_SCRAPES:
+    if needed is None or window_seconds >= needed / SCRAPES_PER_WINDOW * MIN_SCRAPES:
         return window_seconds
     return needed
 

@@ -2,7 +2,7 @@
 
 A request is counted when it ends. One that ends after an hour says nothing about the last minute, so latencies leave
 out requests that lasted longer than the window. Histograms rarely have a bound at the window's length, so the smallest
-bound of at least ``NEAR`` windows is the border, and longer requests are left out. If the highest finite bound is
+bound of at least ``MIN_BORDER`` windows is the border, and longer requests are left out. If the highest finite bound is
 lower, there is no border, and nothing is left out: a service that hangs must not look healthy.
 
 :func:`leave_out_long` cuts polled buckets, the PromQL of :func:`without_long` recorded ones.
@@ -15,7 +15,7 @@ import numpy as np
 
 from serve_app.collect.prometheus.client import Numbers
 
-NEAR = 0.8  # share of the window: Linkerd's highest bound, 50 s, is close enough to a window of 60 s
+MIN_BORDER = 0.8  # share of the window: Linkerd's highest bound, 50 s, is close enough to a window of 60 s
 MIN_LONG = 1e-4  # 1/s; smaller rates are rounding errors, since one request in an hour's window is more
 _INFINITE = "[+]?[Ii]nf"
 
@@ -43,7 +43,7 @@ class Border:
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
-        least = max(math.floor(_round_down(NEAR * window + 1e-6)), 1)
+        least = max(math.floor(_round_down(MIN_BORDER * window + 1e-6)), 1)
         above = _round_down(window + 1e-6)
         return cls(least, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
 

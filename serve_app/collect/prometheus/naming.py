@@ -70,7 +70,7 @@ def first_of(label: str, *labels: str, otherwise: str = "") -> Derived:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The namespace and name labels: of a service, or of a call's two ends.
+    """The namespace and name labels of a service, or both ends' labels of a call.
 
     Attributes:
         derived: these labels, in the key's order.

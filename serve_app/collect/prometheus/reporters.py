@@ -18,7 +18,7 @@ from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.keys import Column, Columns, KeyMap, KeyTable
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
-NEARLY_ALL = 0.8  # share of the requests; scrapes at different times cause smaller differences
+MIN_SEEN_SHARE = 0.8  # share of the requests; scrapes at different times cause smaller differences
 MIN_SHARE = 0.01  # share of a row's requests from which one part can move its p99
 LARGEST = ("requests", "failures", "cancelled", "long_requests")  # the reporter that sees most counts
 QUANTILES = ("p50", "p99")
@@ -70,7 +70,7 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
 def _best(requests: Numbers, cells: IntArray) -> IntArray:
     """``[N]`` the preferred reporter among those that see nearly all requests; without requests, the first one with any
     series."""
-    nearly_all = requests >= NEARLY_ALL * np.fmax.reduce(requests, axis=1)[:, None]
+    nearly_all = requests >= MIN_SEEN_SHARE * np.fmax.reduce(requests, axis=1)[:, None]
     reports = np.bincount(cells, minlength=requests.size).reshape(requests.shape) > 0
     best: IntArray = np.where(nearly_all.any(axis=1)[:, None], nearly_all, reports).argmax(axis=1)
     return best

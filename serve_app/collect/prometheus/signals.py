@@ -29,7 +29,7 @@ PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
 MIN_THROTTLED = 0.01  # share of CPU periods; smaller ones are left out
 MIN_CANCELLED = 0.01  # share of requests; smaller ones are left out
-FEW_CANCELLED = 3.0  # requests in the rate window; fewer are chance
+MIN_CANCELLED_REQUESTS = 3.0  # requests in the rate window; fewer are chance
 MAX_SINCE_SECONDS = 600.0  # how far an event query looks back after failures
 
 # Queue depth by broker: the series, and the label that names the queue or consumer group. RabbitMQ's own plugin for
@@ -200,7 +200,7 @@ def read_cancellations(
     all_requests = dict(_finite(requests))
     shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
     for key, rate in _finite(cancelled):
-        if key in shares and rate * window_seconds >= FEW_CANCELLED:
+        if key in shares and rate * window_seconds >= MIN_CANCELLED_REQUESTS:
             shares[key] = min(rate / all_requests[key], 1.0)
     # Few services have cancelled requests, so zeros are left out, except one, which shows that they were counted.
     sent = [key for key, share in shares.items() if share >= MIN_CANCELLED] or sorted(shares)[:1]

@@ -44,7 +44,7 @@ SOON_SECONDS = 60.0  # the same while something is unknown, or after the mesh ha
 LIVE_SECONDS = 900.0  # an older instant belongs to a past period, whose data have all arrived
 STEADY_SECONDS = 30.0  # variation of a constant lag
 BESIDE = ("container_cpu_usage_seconds_total", "kube_pod_owner")  # exist in nearly every cluster
-WHOLE = 0.5  # share of the services above which a lag counts at once
+MIN_LATE_SHARE = 0.5  # share of the services above which a lag counts at once
 CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have their own scrape job
 
 
@@ -224,7 +224,11 @@ class Surveyor:
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
-        """Send queries. Raises: _QueryFailed: one of the queries failed."""
+        """Send queries.
+
+        Raises:
+            _QueryFailed: one of the queries failed.
+        """
         answers = self._prometheus.ask(queries, at, self._within) if queries else {}
         if any(answer.failed for answer in answers.values()):
             raise _QueryFailed
@@ -334,7 +338,7 @@ def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
 
 
 def _lag(mesh: Freshness, before: Survey | None) -> float:
-    """How late data are, s. The lag of a part of the mesh counts only if the previous survey found the same lag,
+    """How late data are, s. If only a part of the mesh is late, its lag counts once the previous survey found the same,
     because at first a dead part looks the same."""
     late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
     if not late:
@@ -344,6 +348,6 @@ def _lag(mesh: Freshness, before: Survey | None) -> float:
         return known  # the age of the newest sample varies by an interval
     earlier = before.mesh.late_seconds if before else 0.0
     is_steady = bool(earlier) and abs(late - earlier) <= interval + STEADY_SECONDS
-    if mesh.late_share < WHOLE and not is_steady:
+    if mesh.late_share < MIN_LATE_SHARE and not is_steady:
         return 0.0
     return math.ceil(late / STEADY_SECONDS) * STEADY_SECONDS

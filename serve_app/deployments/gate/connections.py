@@ -39,11 +39,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address = self.client[0] if self.client else "unix"
-        for count, most in (
+        for count, limit in (
             (self.clients.total(), MAX_CONNECTIONS),
             (self.clients[address], MAX_CONNECTIONS_PER_CLIENT),
         ):
-            if count >= most:
+            if count >= limit:
                 self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
                 return
         self._address = address

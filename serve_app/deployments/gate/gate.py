@@ -104,7 +104,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
         self._app, self._access, self._instruments = answer_page_files(app), access, instruments
-        self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
+        self._front, self._max_body_bytes = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
@@ -239,11 +239,11 @@ class Gate:
                     pieces.append(piece)
                 size += len(piece)
                 self._buffered += len(piece)
-                if size > self._most_body:
+                if size > self._max_body_bytes:
                     raise DocumentTooLarge(
-                        f"body: exceeds {self._most_body} bytes; raise limits.max_body_bytes or split the mesh"
+                        f"body: exceeds {self._max_body_bytes} bytes; raise limits.max_body_bytes or split the mesh"
                     )
-                if self._buffered > MAX_BODIES * self._most_body:
+                if self._buffered > MAX_BODIES * self._max_body_bytes:
                     raise Overloaded(
                         "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,

@@ -131,8 +131,8 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
     return points, ignored, media_type
 
 
-async def read_json(request: Request, most: int) -> Any:
-    """Read a JSON body of at most ``most`` bytes, without checking what it holds.
+async def read_json(request: Request, max_bytes: int) -> Any:
+    """Read a JSON body of at most ``max_bytes`` bytes, without checking what it holds.
 
     Its content type must be JSON: a page of another site cannot make a browser send that.
 
@@ -144,13 +144,13 @@ async def read_json(request: Request, most: int) -> Any:
     _require_no_encoding(request)
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
-    return json_text.parse(await _body(request, most))
+    return json_text.parse(await _body(request, max_bytes))
 
 
-async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) -> T:
+async def _read(request: Request, max_bytes: int, decode: Callable[[bytes, str], T]) -> T:
     _require_no_encoding(request)
     media_type = _media_type(request)
-    body = await _body(request, most)
+    body = await _body(request, max_bytes)
     if len(body) < OFF_LOOP_BYTES:
         return decode(body, media_type)
     return await asyncio.to_thread(decode, body, media_type)
@@ -199,26 +199,26 @@ def _media_type(request: Request) -> str:
     return media_type.strip().lower() or JSON
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, max_bytes: int) -> bytes:
     """Read the whole body. If its declared length is too long, nothing is read."""
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
-        raise _too_long(most, f"{length} bytes")
+    if length.isdigit() and int(length) > max_bytes:
+        raise _too_long(max_bytes, f"{length} bytes")
     pieces, size = [], 0
     try:
         async for piece in request.stream():
             if piece:
                 pieces.append(piece)
             size += len(piece)
-            if size > most:
-                raise _too_long(most, "more")
+            if size > max_bytes:
+                raise _too_long(max_bytes, "more")
     except ClientDisconnect:
         raise MalformedDocument(f"body: the connection ended after {size} bytes; send the whole body") from None
     return b"".join(pieces)  # the gate sends a single piece, which is not copied
 
 
-def _too_long(most: int, came: str) -> DocumentTooLarge:
+def _too_long(max_bytes: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {most} bytes, got {came}; send less, or split the mesh; for snapshots, "
+        f"body: expected at most {max_bytes} bytes, got {came}; send less, or split the mesh; for snapshots, "
         "limits.max_body_bytes can be raised"
     )

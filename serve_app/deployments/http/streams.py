@@ -63,7 +63,7 @@ class VerdictStreams:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._most = backend.settings.serve.max_streams
+        self._max_streams = backend.settings.serve.max_streams
         self._open = 0
         self._numbers = count()
         self._shared: SingleFlight[NewVerdicts] = SingleFlight()
@@ -79,9 +79,9 @@ class VerdictStreams:
             Overloaded: too many streams are open.
             UnknownMesh: the mesh has no verdict.
         """
-        if self._open >= self._most:
+        if self._open >= self._max_streams:
             raise Overloaded(
-                f"ingress: the limit of {self._most} open streams is reached; try again later, or raise "
+                f"ingress: the limit of {self._max_streams} open streams is reached; try again later, or raise "
                 "serve.max_streams",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )

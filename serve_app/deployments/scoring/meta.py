@@ -1,4 +1,4 @@
-"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. It is light and runs on a CPU."""
+"""MetaModel: combines the evidence from all parts of a snapshot into one verdict. It is light and runs on a CPU."""
 
 import asyncio
 

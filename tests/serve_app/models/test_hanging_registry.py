@@ -154,7 +154,7 @@ async def test_a_change_is_refused_if_the_registry_does_not_answer_in_time(
     assert models.registry is not None
     models.registry.seconds = 0.01
     hang.begin()
-    with pytest.raises(RegistryGone, match=r"expected an answer within 0\.01 s, got none"):
+    with pytest.raises(RegistryGone, match=r"no answer within 0\.01 s"):
         await models.pin(pin.version, None)
 
 
@@ -192,7 +192,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
     request.addfinalizer(session._meshes.store.close)
     for _ in range(3):
-        with pytest.raises(RegistryGone, match="expected an answer within"):
+        with pytest.raises(RegistryGone, match="no answer within"):
             await session.call("models", "all")
     later = Deadline.after(PATIENCE_SECONDS)
     answers = [await session.push("shop", pack_snapshot(one), later) for one in SNAPSHOTS[:3]]

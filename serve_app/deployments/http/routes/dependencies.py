@@ -25,13 +25,13 @@ from serve_app.errors import (
 from serve_app.runtime import replica
 
 BUSY = (Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
-OF_A_MESH = (BadMeshName, InvalidParameter, *BUSY)
-WITH_A_BODY = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
+MESH_ERRORS = (BadMeshName, InvalidParameter, *BUSY)
+BODY_ERRORS = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
 
 
 def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` for a route that needs a stored mesh and may answer with ``more`` errors."""
-    return problems.describe_errors(*OF_A_MESH, UnknownMesh, *more)
+    return problems.describe_errors(*MESH_ERRORS, UnknownMesh, *more)
 
 
 def _part(name: str) -> Any:

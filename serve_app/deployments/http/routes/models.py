@@ -18,7 +18,7 @@ from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend
 from serve_app.errors import (
     BadMeshName,
     InvalidParameter,
@@ -35,7 +35,7 @@ Version = Annotated[
     str, Path(max_length=80, description="version of a model, 16 hexadecimal digits", examples=["20197a285a383037"])
 ]
 REGISTRY = (InvalidParameter, RegistryGone, *BUSY)
-CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
+CHANGE = (*REGISTRY, *BODY_ERRORS, UnfitModel, StoreConflict, StoreFull)
 
 
 @router.get("/v1/models", response_model=ModelsDocument, responses=problems.describe_errors(*REGISTRY))

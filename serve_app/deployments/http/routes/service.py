@@ -17,7 +17,7 @@ from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import MAX_TEXT, note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import VERSION, describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend, UseHealth
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import InvalidParameter, ServeError, StoreGone, UnknownReceiver
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
@@ -85,7 +85,7 @@ async def audit(
     operation_id="send_test_alert",
     response_model=TestResultsDocument,
     openapi_extra=describe_json_body(TestAlertDocument, is_required=False),
-    responses=problems.describe_errors(InvalidParameter, *BUSY, *WITH_A_BODY, UnknownReceiver),
+    responses=problems.describe_errors(InvalidParameter, *BUSY, *BODY_ERRORS, UnknownReceiver),
 )
 async def send_test_alert(request: Request, backend: UseBackend) -> Response:
     """Send a test alert to all or some receivers of notifications, and report which ones accepted it. Needs the scope

@@ -18,7 +18,7 @@ from serve_app.deployments.http.interface import (
     json_response,
     server_timing,
 )
-from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, MESH_ERRORS, UseBackend
 from serve_app.errors import (
     AheadOfClock,
     BaselineTooLate,
@@ -41,7 +41,7 @@ MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: 
     response_model=VerdictDocument,
     openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(
-        *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+        *MESH_ERRORS, *BODY_ERRORS, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
     ),
 )
 async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
@@ -67,7 +67,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     status_code=204,
     response_class=Response,
     openapi_extra=describe_body(SnapshotDocument),
-    responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, BaselineTooLate, TooManyMeshes, StoreFull),
+    responses=problems.describe_errors(*MESH_ERRORS, *BODY_ERRORS, BaselineTooLate, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A mesh
@@ -83,7 +83,7 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     "/v1/score",
     response_model=VerdictDocument,
     openapi_extra=describe_json_body(ScoreDocument),
-    responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
+    responses=problems.describe_errors(*BUSY, *BODY_ERRORS),
 )
 async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
@@ -106,7 +106,7 @@ async def score(request: Request, backend: UseBackend) -> Response:
     responses={
         200: {"content": MESSAGES, "description": "`ExportMetricsServiceResponse`"},
         **problems.describe_errors(
-            *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+            *MESH_ERRORS, *BODY_ERRORS, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
         ),
     },
 )

@@ -15,7 +15,7 @@ from serve_app.alerts.links import Links
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes import events
-from serve_app.collect.kubernetes.events import MAX_AGE, KINDS, EventMemory, KubernetesEvent, Reference, find_services
+from serve_app.collect.kubernetes.events import KINDS, MAX_AGE, EventMemory, KubernetesEvent, Reference, find_services
 from serve_app.collect.prometheus.keys import Key
 from tests.builders import incident, mesh_of, verdict
 from tests.serve_app.collect.kubernetes import api_server
