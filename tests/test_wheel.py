@@ -208,4 +208,4 @@ def test_the_wheel_of_the_images_serves_and_reports_what_it_lacks(image_wheel: P
     done = subprocess.run(
         [str(installed / "tagae"), "demo"], cwd=tmp_path, env=clean_environment(), capture_output=True, check=False
     )
-    assert (done.returncode, b"expected the package lab" in done.stderr) == (1, True)
+    assert (done.returncode, b"the package lab is not installed" in done.stderr) == (1, True)

@@ -88,9 +88,7 @@ def test_help_lists_all_commands_and_a_recording_is_scored(tmp_path: Path) -> No
 def test_a_command_of_the_laboratory_says_what_to_do(command: tuple[str, ...], tmp_path: Path) -> None:
     done = tagae(tmp_path, *command)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        f"tagae: tagae {command[0]}: expected the package lab, got an installation without it"
-    )
+    assert done.stderr.startswith(f"tagae: tagae {command[0]}: the package lab is not installed")
     assert "pip install tagae" in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""The decision on one request: is the host ours, is the origin ours, who is the caller, may the caller do this?"""
+"""Decides on one request: are its host and origin ours, who is the caller, and may the caller do this?"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ MAX_PATH_LENGTH = 100
 MAX_USER_LENGTH = 128
 
 HttpScope = Mapping[str, Any]  # of ASGI
-Unknown = Literal["absent", "malformed", "unknown", "expired"]  # why a token identifies no one
+Unknown = Literal["absent", "malformed", "unknown", "expired"]  # why a token does not identify a caller
 Way = Literal["open", "anonymous", "token", "cookie", "proxy", "oidc"]
 
 
@@ -34,8 +34,8 @@ class Principal:
     """A caller.
 
     Attributes:
-        name: of the token or the user; empty if the caller gave none.
-        grants: what the caller may do: one of them must allow the whole request.
+        name: the token's or user's name; empty if the caller has none.
+        grants: the caller's permissions: one of them must allow the whole request.
         digest: SHA-256 of the token.
     """
 
@@ -47,12 +47,12 @@ class Principal:
 
     @property
     def way_in(self) -> str:
-        """How the caller was identified, in the words of the audit log; empty: not at all."""
+        """How the caller was identified, in the audit log's words; empty: not at all."""
         return {"cookie": "token", "open": ""}.get(self.way, self.way)
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """The scopes that the caller has for some mesh at least."""
+        """The scopes that the caller has for at least one mesh."""
         return frozenset(scope for grant in self.grants for scope in grant.scopes)
 
     @property
@@ -66,10 +66,10 @@ ANONYMOUS = Principal(grants=(Grant(frozenset(Scope)),), way="anonymous")
 
 
 class RequestHead:
-    """What a decision needs of a request.
+    """The parts of a request that a decision needs.
 
     Attributes:
-        peer: address of the connection; empty if unknown.
+        peer: the connection's address; empty if unknown.
     """
 
     def __init__(self, scope: HttpScope) -> None:
@@ -83,12 +83,12 @@ class RequestHead:
         return separator.join(values) if values else None
 
     def only(self, name: bytes) -> str | None:
-        """The value of a header that may be sent once; None if it is missing, empty if it is sent twice."""
+        """The value of a header that may be sent only once; None if it is missing, empty if it is sent twice."""
         values = self._values(name)
         return None if not values else values[0] if len(values) == 1 else ""
 
     def cookie(self, name: str) -> str:
-        """The value of a cookie; empty if there is none. Of several, the first that has a value."""
+        """The value of a cookie; empty if there is none. If it is sent several times, the first value counts."""
         for pair in (self.join(b"cookie", ";") or "").split(";"):
             found, _, value = pair.strip().partition("=")
             if found == name and value:
@@ -103,7 +103,7 @@ class Access:
     """The access control of one service: its rules, its tokens, and recent failed logins.
 
     Attributes:
-        rules: the settings.
+        rules: the access settings.
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
         ended: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
 
@@ -140,7 +140,7 @@ class Access:
             CrossOrigin: a page of another site made the browser send this.
             Unauthenticated: no token, or a wrong one; a wrong one sets ``details["reason"]``.
             TooManyFailedLogins: a wrong token, after many others from this address.
-            Forbidden: the caller may not do this.
+            Forbidden: the caller lacks the permission.
         """
         head, method, path = RequestHead(scope), scope["method"], scope["path"]
         here = self._hosts.check_host(head.only(b"host"), scope["http_version"])
@@ -161,7 +161,7 @@ class Access:
         """The owner of a token from the login form.
 
         Raises:
-            Unauthenticated, TooManyFailedLogins: as :meth:`check`.
+            Unauthenticated, TooManyFailedLogins: see :meth:`check`.
         """
         entry = self._look_up(token)
         if isinstance(entry, Token):
@@ -181,7 +181,7 @@ class Access:
         if not principal.digest or self._tokens is None:
             return True
         now = datetime.now(UTC)
-        # The gate may have read the file after this process did, or a token may be gone since.
+        # The gate may have read the file later than this process, or the token may have been removed since.
         same = (entry for entry in self._tokens.content(is_newest=True) if entry.digest == principal.digest)
         return any(not entry.has_expired(now) and _principal(entry, principal.way) == principal for entry in same)
 
@@ -192,7 +192,7 @@ class Access:
         return scope.get("scheme") == "https" or (forwarded == "https" and self._is_trusted(head))
 
     def locate(self, scope: HttpScope) -> str:
-        """Address of the client: behind trusted proxies, the last forwarded address that is not a proxy's."""
+        """The client's address: behind trusted proxies, the last forwarded address that is not a proxy's."""
         head = RequestHead(scope)
         host = head.peer
         if self._is_trusted(head):
@@ -217,7 +217,7 @@ class Access:
             return _principal(entry, way)
         if way == "token":
             return entry
-        # Perhaps with an old cookie of a token, of a user who now signs in elsewhere.
+        # The user may also have an old token cookie, but now signs in elsewhere.
         return self._signed_in_user(head) or self._proxy_user(head) or entry
 
     def _require_this_machine(self, peer: str) -> None:
@@ -229,10 +229,10 @@ class Access:
             )
 
     def _refusal(self, why: Unknown, scope: HttpScope) -> Unauthenticated:
-        """The error for a caller who is not known. A wrong token counts as a failed login.
+        """The error for an unknown caller. A wrong token counts as a failed login.
 
         Raises:
-            TooManyFailedLogins: it came after many others from this address.
+            TooManyFailedLogins: this address has failed too often.
         """
         if why == "absent":
             return Unauthenticated(
@@ -252,7 +252,7 @@ class Access:
         return "expired" if entry.has_expired(datetime.now(UTC)) else entry
 
     def _signed_in_user(self, head: RequestHead) -> Principal | None:
-        """The user of a sign-in that has neither ended nor expired, whose groups still have grants."""
+        """The user of a sign-in that has neither ended nor expired, if the user's groups still have grants."""
         if self.sign_ins is None or self.rules.oidc is None:
             return None
         user = self.sign_ins.user(head.cookie(self.sign_ins.name))
@@ -302,7 +302,7 @@ def _principal(entry: Token, way: Way) -> Principal:
 
 
 def _read_token(head: RequestHead) -> tuple[str, Way]:
-    """The token of a request, and where it came from. ``Authorization`` wins over the cookie. Other schemes than
+    """A request's token, and where it came from. ``Authorization`` takes precedence over the cookie. Schemes other than
     ``Bearer`` are ignored, since they may be meant for a proxy."""
     header = head.join(b"authorization") or ""
     if header[: len(BEARER)].lower() == BEARER:
@@ -311,11 +311,11 @@ def _read_token(head: RequestHead) -> tuple[str, Way]:
 
 
 def _may_be_forged(host: str, forwarded_for: str | None) -> bool:
-    """Whether the address of a connection may come from its ``X-Forwarded-For``.
+    """Whether a connection's address may come from its ``X-Forwarded-For``.
 
-    For a connection from loopback, uvicorn (Ray Serve's HTTP server) replaces the peer's address by the last one in
+    For a connection from loopback, uvicorn (Ray Serve's HTTP server) replaces the peer's address with the last one in
     that header, unless ``FORWARDED_ALLOW_IPS`` forbids it (``tagae serve`` sets it). A user of this machine could then
-    pose as a proxy. A real proxy does not put itself last: it adds the address of its own client.
+    pose as a proxy. A real proxy does not put itself last: it adds its client's address.
     """
     if forwarded_for is None or host in LOOPBACK_PEERS:
         return False

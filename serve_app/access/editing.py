@@ -1,4 +1,4 @@
-"""Adds and removes entries of a tokens file. Comments and the order of the other entries stay."""
+"""Adds and removes entries in a tokens file. Comments and the order of other entries are kept."""
 
 import fcntl
 import os
@@ -56,7 +56,7 @@ def remove(path: Path, name: str) -> None:
     """Remove a token from a file.
 
     Raises:
-        BadSettings: there is no token of this name, or the file cannot be read or written.
+        BadSettings: there is no token with this name, or the file cannot be read or written.
     """
     with _lock(path):
         before = _text(path)
@@ -109,7 +109,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write the whole file at once: a service that reads it gets the former text or the new one."""
+    """Replace the file atomically: a service that reads it gets either the old or the new text."""
     path = path.resolve()
     try:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from serve_app.errors import TooManyFailedLogins
 
-MAX_FAILURES = 10  # of one address in a window
+MAX_FAILURES = 10  # per address and window
 WINDOW_SECONDS = 60.0
 MAX_ADDRESSES = 4096  # the address whose last failure is oldest is forgotten first
-LOG_SECONDS = 1.0  # at least, between two log lines
+LOG_SECONDS = 1.0  # minimum time between two log lines
 log = logging.getLogger(__name__)
 
 

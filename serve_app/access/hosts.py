@@ -1,8 +1,8 @@
-"""Checks of the headers ``Host`` and ``Origin``.
+"""Checks the headers ``Host`` and ``Origin``.
 
-DNS rebinding lets a page of another site reach this service under the page's own name, as if both were one site. The
+With DNS rebinding, another site's page reaches this service under the page's own name, as if both were one site. The
 ``Host`` header then has that name, so names that are not configured are refused. An IP address in ``Host`` is safe:
-rebinding needs a DNS name, because a browser that asks for an address connects to that address.
+rebinding needs a DNS name, because a browser connects to the address in the URL.
 """
 
 import re
@@ -24,7 +24,7 @@ class HostPort:
 
     Attributes:
         name: in lower case, without brackets and without a dot at its end.
-        port: None for the default of the scheme.
+        port: None for the scheme's default.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Hosts:
     """The host names of this service.
 
     Args:
-        names: ``NAME`` or ``NAME:PORT``. The port matters for ``Origin`` only: without one, pages of that name on the
+        names: ``NAME`` or ``NAME:PORT``. The port matters only for ``Origin``: without one, pages with that name on the
             default ports may send changes.
         own: the address that the service listens on; empty: none.
         external_url: URL under which people reach the service, even if a proxy changes ``Host``.
@@ -84,8 +84,7 @@ class Hosts:
         """Parse and check ``Host``. It may be missing in HTTP/1.0 only, which no browser uses.
 
         Raises:
-            BadHost: it is missing or malformed.
-            WrongHost: it is not a name of this service.
+            BadHost: it is missing or malformed. WrongHost: it is not one of this service's names.
         """
         if host is None and http_version == "1.0":
             return None
@@ -102,7 +101,7 @@ class Hosts:
         return place
 
     def check_origin(self, origin: str | None, fetch_site: str | None, here: HostPort | None) -> None:
-        """Refuse a change that a page of another site made a browser send.
+        """Refuse a change that another site's page made a browser send.
 
         Args:
             origin: the header ``Origin``; browsers send it with every such request, other clients do not.

@@ -1,8 +1,8 @@
-"""Which scope a request needs: a pure function of its method and path.
+"""The scope that a request needs: a pure function of its method and path.
 
-The path is the one that the router gets: percent-decoded once, relative to the application. Nothing here decodes or
-normalises it again. An unknown path needs the most: access to all meshes, and ``admin`` for changes. So if the router
-knows a path that this table does not, a limited token is refused.
+The path is the router's: percent-decoded once, relative to the application. It is not decoded or normalised again here.
+An unknown path needs the highest permission: access to all meshes, and ``admin`` for changes. So if the router knows a
+path that is missing here, a limited token is refused.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MESHES = "/v1/meshes"
 MODELS = "/v1/models"
 AUDIT = "/v1/audit"
 STATIC = "/static/"
-# Pages without their data, and probes, which have no token.
+# Pages without data, and probes, which have no token.
 OPEN = {
     "/": SAFE,
     "/docs": SAFE,
@@ -43,7 +43,7 @@ class Need:
 
     Attributes:
         scope: None if the route is open to everyone.
-        all_meshes: whether the route covers every mesh, so that a token limited to some is refused.
+        all_meshes: whether the route covers every mesh, so that a token for some meshes is refused.
     """
 
     scope: Scope | None

@@ -1,4 +1,4 @@
-"""The access settings as plain values, and checks that refuse unsafe ones at the start."""
+"""The access settings as plain values, and checks that refuse unsafe ones at startup."""
 
 import ssl
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ class Rules:
     Attributes:
         tokens_file: None if there are no tokens.
         allowed_hosts: further names accepted in ``Host``.
-        external_url: URL under which people reach the service.
-        trusted_proxies: networks whose headers about users and addresses are trusted.
+        external_url: URL at which people reach the service.
+        trusted_proxies: networks of proxies whose user and address headers are trusted.
         proxy_user_header: header in which a trusted proxy names the user.
-        proxy_user_scopes: what such a user may do.
+        proxy_user_scopes: such a user's permissions.
         oidc: sign-in at an OpenID provider; None: there is none.
     """
 
@@ -43,7 +43,7 @@ class Rules:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to an address. Of names, only ``localhost`` counts."""
+    """Whether only this machine can connect to an address. The only name that counts is ``localhost``."""
     if host.lower() == "localhost":
         return True
     try:
@@ -76,14 +76,14 @@ def require_certificate(certificate_file: Path | None, key_file: Path | None) ->
 
 
 def require_provider(rules: Rules) -> None:
-    """Refuse a provider to sign in at if what it needs is not installed. The provider itself may be away.
+    """Refuse a provider if the package that it needs is not installed. The provider itself may be unavailable.
 
     Raises:
         BadSettings: a package is not installed.
     """
     if rules.oidc is not None and find_spec("joserfc") is None:
         raise BadSettings(
-            "serve.oidc: expected the package joserfc, got none; pip install 'tagae[oidc]', or remove the setting"
+            "serve.oidc: the package joserfc is not installed; pip install 'tagae[oidc]', or remove the setting"
         )
 
 
@@ -91,11 +91,11 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     """Refuse settings that open the service to a network by accident.
 
     Args:
-        nodes: of the cluster; nodes reach each other over a network.
+        nodes: number of nodes in the cluster; they reach each other over a network.
 
     Raises:
-        BadSettings: other machines can connect, and there are no tokens, no provider to sign in at, no trusted proxy
-            and no ``allow_anonymous``.
+        BadSettings: other machines can connect, and there are no tokens, provider, trusted proxy or
+            ``allow_anonymous``.
     """
     if rules.has_login or rules.allow_anonymous:
         return

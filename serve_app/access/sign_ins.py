@@ -1,12 +1,11 @@
-"""What browsers keep of users who sign in at an OpenID provider, in signed cookies.
+"""Signed cookies of users who sign in at an OpenID provider.
 
-Every process that answers requests can check the cookies, without shared state and after a restart: the key that signs
-them is derived from the client secret, which all of them read. So callers who are not signed in cannot fill any memory
-of the service. The format is our own rather than a JWT, so that nothing of it is parsed before its signature was
-checked.
+Every process that answers requests can check the cookies, without shared state and after a restart: the signing key is
+derived from the client secret, which all of them read. So callers who are not signed in cannot fill the service's
+memory. The format is our own rather than a JWT, so that nothing is parsed before its signature is checked.
 
-A sign-in that was signed out is on a list in the store (:mod:`serve_app.stores.documents`). The application checks
-that, beside the signature, so that a copy of the cookie is useless too.
+After the sign-out, a sign-in's id is on a list in the store (:mod:`serve_app.stores.documents`). The application checks
+the list, too, so that a copy of the cookie is useless.
 """
 
 import hmac
@@ -29,7 +28,7 @@ from serve_app.net.endpoint import SecretUnreadable, read_secret
 
 SIGN_IN_COOKIE = "tagae_sign_in"  # with a prefix if browsers use HTTPS
 ATTEMPT_COOKIE = "tagae_login"
-ATTEMPT_SECONDS = 600  # for passwords, second factors, and reading what the provider has to say
+ATTEMPT_SECONDS = 600  # time for passwords, second factors and the provider's notices
 MAX_RETURN_LENGTH = 1500
 MAX_COOKIE_LENGTH = 3800  # browsers keep at most 4096 bytes, with name and attributes
 MIN_SECRET_LENGTH = 24  # a signed cookie lets its owner try secrets offline
@@ -41,10 +40,10 @@ class SignedInUser:
     """A user who signed in at the provider.
 
     Attributes:
-        id: of this sign-in, random.
+        id: this sign-in's random id.
         subject: identifies the user at the provider; never reassigned.
-        name: for people; the provider may let users change it.
-        groups: those with a grant, of which the user was a member at the sign-in.
+        name: for display; the provider may let users change it.
+        groups: the user's groups with a grant, at the sign-in.
         expires: s since 1970.
     """
 
@@ -57,14 +56,14 @@ class SignedInUser:
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
-    """An attempt to sign in, of the browser that has its cookie.
+    """An attempt to sign in by the browser that has its cookie.
 
     Attributes:
         id: random, like the next three.
         state: ties the provider's answer to this browser.
         nonce: ties the ID token to this attempt.
-        verifier: code verifier of PKCE (RFC 7636), which only this service learns from the browser.
-        return_to: place on our page, relative to its URL.
+        verifier: PKCE code verifier (RFC 7636), which the browser sends only to this service.
+        return_to: location on our page, relative to its URL.
         expires: s since 1970.
     """
 
@@ -77,7 +76,7 @@ class SignInAttempt:
 
     @property
     def challenge(self) -> str:
-        """Code challenge of PKCE, method S256."""
+        """The PKCE code challenge, method S256."""
         return _encode(sha256(self.verifier.encode()).digest())
 
 
@@ -91,10 +90,10 @@ def begin_attempt(return_to: str, now: float) -> SignInAttempt:
 
 
 def own_place(text: str) -> str:
-    """A place on our page that a browser may be sent to, relative to the page's URL; empty for any other text.
+    """A location on our page that a browser may be sent to, relative to the page's URL; empty for any other text.
 
-    It is written behind that URL, which ends with a slash, so it cannot name another host. What browsers would take out
-    again is refused: steps up, which lead to other services of a proxy, backslashes, and control characters.
+    It follows that URL, which ends with a slash, so it cannot name another host. Parts that browsers would resolve or
+    remove are refused: ``..``, which leads to other services behind a proxy, backslashes, and control characters.
     """
     path = re.split(r"[?#]", text, maxsplit=1)[0]
     has_steps_up = any(part in (".", "..") for part in path.split("/"))
@@ -114,13 +113,13 @@ class SignInCookies:
     def __init__(self, rules: OidcRules, now: Callable[[], float] = time.time) -> None:
         self.name = rules.cookie_name(SIGN_IN_COOKIE)
         self._now = now
-        # Another provider, client or address is another key, so that no other service's cookie is valid here.
+        # Another provider, client or address has another key, so that no other service's cookie is valid here.
         purpose = json.dumps(["tagae sign-in", rules.issuer, rules.client_id, rules.external_url])
         self._secret = WatchedFile(rules.client_secret_file, read_client_secret)
         self._purpose = purpose.encode()
 
     def seal(self, kept: SignedInUser | SignInAttempt) -> str:
-        """The value of the cookie.
+        """The cookie's value.
 
         Raises:
             Forbidden: it would be too long.
@@ -135,11 +134,11 @@ class SignInCookies:
         return value
 
     def user(self, value: str) -> SignedInUser | None:
-        """The user of a cookie; None if it is not ours, was changed, or has expired."""
+        """The user in a cookie; None if it is not ours, was changed, or has expired."""
         return self._read(value, SignedInUser)
 
     def attempt(self, value: str) -> SignInAttempt | None:
-        """The attempt of a cookie; None as in :meth:`user`."""
+        """The attempt in a cookie; None as in :meth:`user`."""
         return self._read(value, SignInAttempt)
 
     def _read(self, value: str, form: type[Kept]) -> Kept | None:

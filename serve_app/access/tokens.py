@@ -10,7 +10,8 @@ The file is TOML. ``tagae token create`` writes it, and it can be edited by hand
     expires = 2027-01-01T00:00:00Z    # optional
 
 A token is 32 random bytes, so a plain SHA-256 is the right hash. Slow, salted hashes protect passwords, which people
-choose and attackers guess. 256 random bits cannot be guessed, and a fast hash costs a request a few microseconds.
+choose and attackers guess. 256 random bits cannot be guessed, and a fast hash adds only a few microseconds to a
+request.
 """
 
 import hmac
@@ -36,10 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class Scope(StrEnum):
-    """A permission of a token.
+    """A token's permission.
 
-    The scopes are independent, except that ``admin`` includes the other two. ``write`` does not include ``read``: a
-    job that pushes snapshots gets the verdicts of its own pushes and nothing else.
+    The scopes are independent, except that ``admin`` includes the other two. ``write`` does not include ``read``: a job
+    that pushes snapshots gets its own verdicts and nothing else.
     """
 
     READ = "read"
@@ -49,11 +50,11 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a caller may do.
+    """A caller's permissions.
 
     Attributes:
         scopes: at least one.
-        meshes: that the scopes are for; None: all.
+        meshes: meshes to which the scopes apply; None: all.
     """
 
     scopes: frozenset[Scope]
@@ -162,10 +163,9 @@ def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
 
 
 def find_token(tokens: Iterable[Token], token: str) -> Token | None:
-    """The entry of a token, even if it has expired.
+    """A token's entry, even if it has expired.
 
-    The time does not depend on which entry matches, or on how much of a hash matches: every entry is compared in
-    constant time.
+    The duration does not reveal which entry matches, or how much of a hash: every entry is compared in constant time.
     """
     digest, found = hash_token(token), None
     for entry in tokens:
@@ -178,7 +178,7 @@ def read_token_file(path: Path) -> tuple[Token, ...]:
     """Read the tokens of a file. To revoke a token, remove its entry; to revoke all, leave an empty file.
 
     Raises:
-        BadSettings: the file cannot be read, is invalid, or is writable for everyone.
+        BadSettings: the file cannot be read, is invalid, or everyone can write it.
     """
     place = f"tokens file {path}"
     try:
@@ -188,8 +188,8 @@ def read_token_file(path: Path) -> tuple[Token, ...]:
             f"{place}: expected a readable file, got {getattr(error, 'strerror', None) or 'other than UTF-8'}; create "
             "one with `tagae token create`, or correct the path"
         ) from None
-    # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
-    # Secrets readable for all users of the pod, so that a warning is enough.
+    # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and all users in a pod
+    # can read a mounted Secret, so a warning is enough.
     if mode & stat.S_IWOTH:
         raise BadSettings(f"{place}: expected a file that only its owner can write; run chmod 600 {path}")
     if mode & (stat.S_IROTH | stat.S_IWGRP):

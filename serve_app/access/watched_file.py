@@ -1,4 +1,4 @@
-"""A secret file that is read again when it changes, so that secrets are rotated without a restart."""
+"""A secret file that is read again when it changes, so that secrets can be rotated without a restart."""
 
 import logging
 import time
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 class WatchedFile(Generic[T]):
-    """The content of a file. If the file becomes unreadable or invalid, the former content stays in use, and one error
-    is logged.
+    """A file's content. If the file becomes unreadable or invalid, the old content stays in use, and one error is
+    logged.
 
     Args:
         read: reads the file; raises BadSettings.
 
     Raises:
-        BadSettings: of ``read``.
+        BadSettings: raised by ``read``.
     """
 
     def __init__(self, path: Path, read: Callable[[Path], T], clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +30,8 @@ class WatchedFile(Generic[T]):
         self._content = read(path)
 
     def content(self, *, is_newest: bool = False) -> T:
-        """What the file says. It is checked at most once in ``RELOAD_SECONDS``; ``is_newest``: now."""
+        """The file's content. The file is checked at most once in ``RELOAD_SECONDS``; with ``is_newest``, it is checked
+        now."""
         now = self._clock()
         if is_newest or now - self._checked_at >= RELOAD_SECONDS:
             self._checked_at, before, self._identity = now, self._identity, _identify(self._path)
@@ -43,7 +44,7 @@ class WatchedFile(Generic[T]):
             self._content = self._read(self._path)
             log.info("%s: reloaded", self._path)
         except BadSettings as error:
-            log.error("%s; what it said before stays valid", error.message)
+            log.error("%s; the old content stays in use", error.message)
 
 
 def _identify(path: Path) -> tuple[int, int, int] | None:

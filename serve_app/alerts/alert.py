@@ -16,10 +16,10 @@ class Alert:
 
     Attributes:
         labels: identity; a different label makes a different alert.
-        annotations: what is known now.
+        annotations: current facts.
         starts_at: UTC; never changes after the first notification.
         ends_at: UTC, not before the start; None while it fires.
-        url: link to the source; empty for none.
+        url: link to the source; empty: no link.
     """
 
     labels: dict[str, str]
@@ -33,7 +33,7 @@ class Alert:
         return tuple(sorted(self.labels.items()))
 
     def resolve(self, at: datetime, **annotations: str) -> "Alert":
-        """The alert, resolved at this time, with further annotations."""
+        """Return the alert as resolved at this time, with further annotations."""
         return replace(self, ends_at=max(at, self.starts_at), annotations={**self.annotations, **annotations})
 
 
@@ -42,18 +42,17 @@ class AlertedIncident:
     """An open incident as of its last notification.
 
     Attributes:
-        opened_at: time of the first notification. An id that comes back later opens another alert.
+        opened_at: time of the first notification. An id that returns later opens another alert.
         sequence: number of its newest event, from 1.
         services: suspect and affected services of the last verdict that listed it.
         document: the incident in the HTTP interface's form (``IncidentDocument``).
-        cause: first suspect as of its newest event.
-        next_cause: another first suspect, which no event has had yet; empty: none.
+        cause: first suspect in its newest event.
+        next_cause: another first suspect, which no event has reported yet; empty: none.
         next_cause_since: time of the first verdict in a row with ``next_cause``.
         continues: id of the incident that it continues; empty: none.
-        is_muted: whether a mute hides it, so that no verdict lists it.
-        clear_since: time of the first snapshot in a row that shows nothing of it while a mute may hide it; None: there
-            is none.
-        actions: of people on it, oldest first, in the HTTP interface's form (``KeptActionDocument``).
+        is_muted: whether a mute hides it, so that verdicts do not list it.
+        clear_since: since when snapshots no longer show it while a mute may hide it; None: they do.
+        actions: people's actions on it, oldest first, in the HTTP interface's form (``KeptActionDocument``).
     """
 
     incident: str
@@ -75,7 +74,7 @@ class AlertedIncident:
 
 @dataclass(frozen=True, slots=True)
 class EndedIncident:
-    """An incident that ended a short time ago, with the time of its end and its first suspect."""
+    """An incident that ended recently: its end and its first suspect."""
 
     incident: str
     at: datetime
@@ -88,7 +87,7 @@ class MeshAlerts:
 
     Attributes:
         at: when its newest verdict arrived; None before the first.
-        observed_at: time of the snapshot of that verdict.
+        observed_at: that verdict's snapshot time.
         open: incidents with a firing alert.
         ended: incidents that another one may continue, oldest first.
     """
@@ -101,7 +100,7 @@ class MeshAlerts:
 
 @dataclass(frozen=True, slots=True)
 class IncidentEvent:
-    """Something that happened to an incident, for receivers of events. Every attempt to send it has the same ``id``."""
+    """A change to an incident, for receivers of events. Every attempt to send it has the same ``id``."""
 
     id: str
     at: datetime
@@ -123,7 +122,7 @@ class AlertState:
 
     Attributes:
         ended: resolved alerts that an Alertmanager may not have received yet, oldest first.
-        events: by receiver, the events that it has not acknowledged, oldest first.
+        events: unacknowledged events by receiver, oldest first.
     """
 
     meshes: dict[str, MeshAlerts] = field(default_factory=dict)
@@ -131,8 +130,8 @@ class AlertState:
     events: dict[str, tuple[IncidentEvent, ...]] = field(default_factory=dict)
 
     def apply(self, mesh: str, change: Transition, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
-        """The state after a transition of a mesh, with its events for each receiver. An alert that fires again is
-        removed from ``ended``."""
+        """The state after a mesh's transition, with its events by receiver. An alert that fires again is removed from
+        ``ended``."""
         meshes = {**self.meshes, mesh: change.alerts}
         waiting = {key: (*self.events.get(key, ()), *new) for key, new in events.items()}
         firing = {incident.alert.label_set for incident in change.alerts.open}

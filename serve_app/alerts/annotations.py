@@ -9,9 +9,9 @@ from serve_app.api.number_text import score_text, share_text
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 ALERT_NAME = "TagaeIncident"
-LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
-# Characters of a description and of another text: the texts of an alert together are below 64 KiB, even if each
-# character has four bytes.
+LABEL_LENGTH = 512  # characters; Kubernetes names have at most 253
+# Characters in a description and in any other text: an alert's texts stay below 64 KiB in total, even with four bytes
+# per character.
 DESCRIPTION_LENGTH, TEXT_LENGTH = 4096, 1024
 RECOVERING = "Recovering: its services are back to normal."
 UNSEEN = "Its first suspect sends no telemetry, so its state is unknown."
@@ -53,7 +53,7 @@ def annotations(
     seen_at: datetime,
     continues: str = "",
 ) -> dict[str, str]:
-    """The current facts about an incident as of a snapshot, the one that it continues, and links."""
+    """The current facts about an incident, the incident that it continues, and links."""
     urls = links.urls(
         incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, seen_at)
     )
@@ -63,12 +63,12 @@ def annotations(
         "title": readable(incident.title),
         "next_step": readable(incident.next_step),
         "description": description(mesh, incident, severity),
-        "kind": incident.kind,  # no label: it may change while the alert fires
+        "kind": incident.kind,  # not a label: it may change while the alert fires
     }
     if incident.contact:
         found["contact"] = incident.contact
-    longest = {"description": DESCRIPTION_LENGTH}
-    texts = {name: truncate(text, longest.get(name, TEXT_LENGTH)) for name, text in found.items()}
+    lengths = {"description": DESCRIPTION_LENGTH}
+    texts = {name: truncate(text, lengths.get(name, TEXT_LENGTH)) for name, text in found.items()}
     return texts | urls | ({"continues": continues} if continues else {})
 
 
@@ -94,7 +94,7 @@ def description(mesh: str, incident: IncidentDocument, severity: Severity) -> st
 
 
 def mark_unseen(description: str, verdict: VerdictDocument) -> str:
-    """Add a line to the description of an incident that this verdict could not confirm or end."""
+    """Add a line to an incident's description if this verdict could neither confirm nor end it."""
     before = description.split("\nNot seen")[0]
     is_partial = verdict.coverage < 1 or verdict.missing_parts
     why = (

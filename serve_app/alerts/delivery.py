@@ -38,10 +38,10 @@ from serve_app.plugins import RECEIVERS
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
-FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
+FORGET_AFTER = timedelta(hours=24)  # without a verdict; the mesh's alerts are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
-PICTURE_SECONDS, PICTURE_WIDTH = 5.0, 1200  # for drawing one, which takes about one; pixels
-MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
+PICTURE_SECONDS, PICTURE_WIDTH = 5.0, 1200  # deadline for drawing, which takes about 1 s; pixels
+MEASURE_SECONDS = 2.0  # Ray drops a gauge that is not set for two of its reports, 20 s
 log = logging.getLogger(__name__)
 
 
@@ -55,8 +55,8 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        timing, queue, backoff: when to send, and how much may wait.
-        drain_seconds: for what still waits when the process ends.
+        timing, queue, backoff: when to send, and how many may wait.
+        drain_seconds: time to send waiting alerts and events when the process ends.
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
@@ -88,7 +88,7 @@ class AlertDelivery:
 
     Args:
         store: for the state, which outlives the process.
-        draw: draws the picture of an open incident of a mesh, as SVG; None: there are no pictures.
+        draw: draws an open incident as SVG, by mesh and id; None: there are no pictures.
 
     Raises:
         BadSettings: certificates cannot be read.
@@ -130,25 +130,25 @@ class AlertDelivery:
         return self._saved.state.meshes.keys()
 
     def newest(self, mesh: str) -> datetime | None:
-        """Time of the snapshot of the newest verdict of a mesh that it had."""
+        """Snapshot time of the mesh's newest accepted verdict; None: there is none."""
         return self._saved.state.meshes.get(mesh, MeshAlerts()).observed_at
 
     def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
-        """Update the alerts of a mesh from its next verdict, which was made ``now`` (UTC); returns at once."""
+        """Update a mesh's alerts from its next verdict, which arrives ``now`` (UTC); returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
     def open_incidents(self, mesh: str) -> Set[str]:
-        """The ids of the open incidents of a mesh that have an alert."""
+        """The ids of a mesh's open incidents that have an alert."""
         return {one.incident for one in self._saved.state.meshes.get(mesh, MeshAlerts()).open}
 
     def accept_actions(self, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime) -> None:
-        """Update the alerts of a mesh from all actions of people, by incident; returns at once."""
+        """Update a mesh's alerts from all actions of people, by incident; returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         self._apply(mesh, act(before, mesh, actions, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
-        """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""
+        """Resolve the alerts of a deleted mesh. The mesh may return at any time."""
         self._resolve_all(mesh, now, "mesh_deleted")
         self._saved.update(self._saved.state.without(mesh))
 
@@ -158,7 +158,7 @@ class AlertDelivery:
         return self._saved.is_taken_over
 
     def count_waiting(self) -> dict[str, int]:
-        """How many alerts and events are not acknowledged yet, by kind of receiver."""
+        """Number of unacknowledged alerts and events, by kind of receiver."""
         found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
         for receiver in self._receivers:
             found[receiver.kind] = found.get(receiver.kind, 0) + receiver.count_waiting()
@@ -243,7 +243,7 @@ class AlertDelivery:
             await asyncio.sleep(self._to.timing.resend.total_seconds())
 
     def _tidy(self) -> None:
-        """Resolve silent meshes, drop what needs no delivery, and save the state, which also tells other processes that
+        """Resolve silent meshes, drop what needs no delivery, and save the state, which also shows other processes that
         this one is the owner."""
         now = self._clock()
         for mesh, alerts in self._saved.state.meshes.items():
@@ -253,7 +253,7 @@ class AlertDelivery:
         self._saved.update(self._trim(self._saved.state, now))
 
     async def _picture(self, mesh: str, incident: str) -> bytes | None:
-        """The picture of an open incident, as PNG; None if there is none. A message without one is still a message."""
+        """An open incident's picture as PNG; None if there is none: a message is useful without it."""
         if self._draw is None:
             return None
         try:
@@ -267,20 +267,20 @@ class AlertDelivery:
         return None
 
     async def _measure(self) -> None:
-        """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""
+        """Set the gauge repeatedly: Ray drops a gauge that is not set, and so any alert on it."""
         while True:
             for kind, count in self.count_waiting().items():
                 self._instruments.set(NOTIFICATIONS_WAITING, count, receiver=kind)
             for status in (statuses := tuple(loop.status() for loop in self._loops)):
                 self._instruments.set(RECEIVER_FAILING, bool(status.failed), receiver=status.kind, name=status.name)
             if statuses != self._reported:
-                with suppress(ServeError):  # the store logs why it is away; it is tried again
+                with suppress(ServeError):  # the store logs why it is unavailable; the next attempt follows
                     await asyncio.to_thread(write_statuses, self._store, statuses)
                     self._reported = statuses
             await asyncio.sleep(MEASURE_SECONDS)
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
-        """Drop what every replica knows, what is too old, and what exceeds the limits."""
+        """Drop entries that every replica knows, that are too old, or that exceed the limits."""
         keep, ended = (
             self._to.timing.keep,
             [alert for alert in state.ended if not all(replica.knows_end(alert) for replica in self._replicas)],
@@ -302,7 +302,7 @@ class AlertDelivery:
 
 
 def _require_different_keys(queues: Iterable[EventQueue]) -> None:
-    """Two receivers with one key would share a queue, and each would get a part of the events."""
+    """Refuse two receivers with one key: they would share a queue, and each would get only a part of the events."""
     (key, count), *_ = Counter(queue.key for queue in queues).most_common(1) or [("", 0)]
     if count > 1:
         raise BadSettings(f"notify: expected each receiver once, got {key} {count} times; remove all but one")

@@ -1,13 +1,13 @@
-"""The queue of events of one receiver: each is delivered at least once, in order, one at a time.
+"""One receiver's event queue: each event is delivered at least once, in order, one at a time.
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
-opened the incident. But some receivers answer 500 to an event that they will never take. So after ``MAX_FAILURES`` of
-an event, the events of other incidents are tried. If the receiver has taken one of them, but not this event for
-``SET_ASIDE_SECONDS`` after that, the event is set aside: a receiver that recovers may fail now and then for a while. If
-no other incident has any, the newest event of its own takes its place, after more failures.
+opened the incident. But some receivers answer 500 to an event that they will never accept. So after ``MAX_FAILURES``
+failures, the events of other incidents are tried. If the receiver accepts one of them, but not this event for
+``SET_ASIDE_SECONDS`` after that, the event is set aside: while a receiver recovers, it may still fail now and then. If
+other incidents have no events, the newest event of the same incident takes its place, after more failures.
 
-The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
-enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
+The queue is bounded. Beyond ``max_events``, the oldest are dropped and counted. The others are enough, since each event
+holds everything that is known about its incident, and ``sequence`` shows the gap.
 """
 
 import hashlib
@@ -25,17 +25,17 @@ from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTIFICATIONS_DROPPED, NOTIFICATIONS_SENT, Instruments
 from serve_app.net.http import Reply
 
-# Of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before the newest
-# one of its own incident is tried, after about 10 minutes.
+# Failures of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before
+# the newest event of the same incident is tried, after about 10 minutes.
 MAX_FAILURES, MAX_FAILURES_ALONE = 4, 15
 SET_ASIDE_SECONDS = 600.0
-_MAY_BE_THE_EVENT = frozenset({"failed", "broken", "late"})  # others are certainly of the receiver
+_MAY_BE_THE_EVENT = frozenset({"failed", "broken", "late"})  # other failures are certainly the receiver's
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How many events wait for a webhook, and for how long."""
+    """How many events may wait for a receiver, and for how long."""
 
     max_events: int = 1000
     max_age: timedelta = timedelta(hours=24)
@@ -43,14 +43,14 @@ class QueueLimits:
     def trim(
         self, events: tuple[IncidentEvent, ...], now: datetime
     ) -> tuple[tuple[IncidentEvent, ...], dict[str, int]]:
-        """The events that stay, and how many are dropped by reason: ``expired``, ``full``."""
+        """The remaining events, and the number of dropped ones by reason: ``expired``, ``full``."""
         young = tuple(event for event in events if now - event.at < self.max_age)
         kept = young[-self.max_events :]
         return kept, {"expired": len(events) - len(young), "full": len(young) - len(kept)}
 
 
 def receiver_key(kind: str, *identity: str) -> str:
-    """A receiver's name in the saved state: with a hash of what identifies it, since a URL may be a secret."""
+    """A receiver's name in the saved state. It contains a hash of the identity, since a URL may be a secret."""
     return f"{kind}-{hashlib.blake2b(chr(10).join(identity).encode(), digest_size=8).hexdigest()}"
 
 
@@ -59,7 +59,7 @@ class ChosenReceiver:
     """A receiver that the settings name.
 
     Attributes:
-        open: opens it, with the deadline of one delivery, s.
+        open: opens it with the deadline for one delivery, s.
         notices: whether it gets notices, too.
     """
 
@@ -82,19 +82,19 @@ class EventQueue:
         self._notices = notices
         self._saved = saved
         self._instruments = instruments
-        self._failures: Counter[str] = Counter()  # by id, of the events that wait
-        self._took_another = False  # just now, since the oldest event has failed too often
-        self._works_since: float | None = None  # monotonic time at which it did so first
+        self._failures: Counter[str] = Counter()  # by waiting event's id
+        self._took_another = False  # since the oldest event has failed too often
+        self._works_since: float | None = None  # when it first did so, monotonic
 
     def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
         return tuple(one for one in events if self._notices or one.document["incident"]["severity"] != Severity.NOTICE)
 
     def count_waiting(self) -> int:
-        """How many events it has not acknowledged."""
+        """Number of unacknowledged events."""
         return len(self._saved.published.events.get(self.key, ()))
 
     def next_in(self) -> float:
-        """Infinite: only a new event is a reason to send."""
+        """Infinite: it sends only when an event is new."""
         return float("inf")
 
     async def send(self) -> Reply | None:
@@ -123,7 +123,7 @@ class EventQueue:
             self._saved.acknowledge(self.key, event.id)
             self._instruments.count(NOTIFICATIONS_SENT, receiver=self.kind)
             for older in [] if is_first else queue[: queue.index(event)]:
-                if _incident(older) == _incident(event):  # must not arrive after this one
+                if _incident(older) == _incident(event):  # may not arrive after this one
                     self._drop(older, "set_aside", "the receiver took a newer event of this incident")
         return Reply(status=reply.status)
 
@@ -139,7 +139,7 @@ class EventQueue:
         return first if self._failures[first.id] < MAX_FAILURES_ALONE else queue[-1]
 
     def _is_hopeless(self) -> bool:
-        """Whether the receiver has taken other events for so long that the oldest one itself must be why it fails."""
+        """Whether the receiver has accepted other events for so long that the oldest event itself must be the cause."""
         return self._works_since is not None and time.monotonic() - self._works_since >= SET_ASIDE_SECONDS
 
     def _drop(self, event: IncidentEvent, reason: str, detail: str) -> None:

@@ -1,4 +1,4 @@
-"""What an event says in words, for all receivers that people read; and the key under which they know its incident."""
+"""An event in words, for all receivers that people read; and the key that identifies its incident."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from model.names import readable
 from serve_app.alerts.annotations import format_time
 from serve_app.api.schemas.actions import ActionKind, KeptActionDocument
 
-ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
+ENDS = frozenset({"resolved", "merged"})  # events that end an incident
 _UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
 _LINKS = {
     "page_url": "Open the incident",
@@ -21,28 +21,28 @@ _LINKS = {
 }
 
 
-def incident_key(event: Mapping[str, Any], longest: int) -> str:
+def incident_key(event: Mapping[str, Any], max_length: int) -> str:
     """Return the key of an event's incident, the same for all of its events: ``CLUSTER/MESH/INCIDENT``. A name of a
     cluster that is too long is replaced by its hash.
 
     Args:
         event: the document that webhooks get.
-        longest: characters of the key, at least 200.
+        max_length: maximum length of the key in characters, at least 200.
     """
     cluster, incident = event["cluster"], f"{event['mesh']}/{event['incident']['id']}"
-    if len(cluster) + 1 + len(incident) > longest:
+    if len(cluster) + 1 + len(incident) > max_length:
         cluster = hashlib.blake2b(cluster.encode("utf-8", "replace"), digest_size=8).hexdigest()
-    return f"{cluster}/{incident}"[:longest]
+    return f"{cluster}/{incident}"[:max_length]
 
 
 def event_title(event: Mapping[str, Any]) -> str:
-    """Return what happened, in one line, and at which service, calls or requests."""
+    """Return in one line what happened, and at which service, calls or requests."""
     subject = event["incident"]["title"]
     return f"{what_happened(event)}: {readable(subject)}" if subject else what_happened(event)
 
 
 def what_happened(event: Mapping[str, Any]) -> str:
-    """Return what happened, in one line, for a text that names the service itself."""
+    """Return in one line what happened, for a text that names the service itself."""
     severity, where = event["incident"]["severity"], f"in {event['mesh']}"
     name = "Notice" if severity == "notice" else f"{severity.capitalize()} incident"
     if event["event"] == "severity_raised":
@@ -63,7 +63,7 @@ def what_happened(event: Mapping[str, Any]) -> str:
 
 
 def news(event: Mapping[str, Any]) -> str:
-    """Return what an event changes, in a sentence, for people who know its incident."""
+    """Return in one sentence what an event changes, for people who know its incident."""
     match event["event"]:
         case "opened":
             continued = event.get("continues")
@@ -88,7 +88,7 @@ def news(event: Mapping[str, Any]) -> str:
 
 
 def how_it_ended(event: Mapping[str, Any]) -> str:
-    """Return ``resolved`` or ``closed, outcome unknown``; empty if the event is no end."""
+    """Return ``resolved`` or ``closed, outcome unknown``; empty if the event does not end it."""
     if event["event"] != "resolved":
         return ""
     return "closed, outcome unknown" if event.get("reason") in _UNKNOWN_ENDS else "resolved"
@@ -100,10 +100,10 @@ def muted_until(event: Mapping[str, Any]) -> str:
 
 
 def who_is_on_it(actions: Iterable[Mapping[str, Any]]) -> str:
-    """Return who is on an incident, and since when; empty: no one said so.
+    """Return who is on an incident, and since when; empty: no one.
 
     Args:
-        actions: of people on it, oldest first, as events have them.
+        actions: people's actions on it, oldest first, as in events.
     """
     since: dict[str, str] = {}
     for one in actions:

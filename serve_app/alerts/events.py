@@ -1,4 +1,4 @@
-"""The events of incidents: what webhooks get as JSON, and what other receivers make their messages of."""
+"""Incident events: webhooks get them as JSON, and other receivers build their messages from them."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.schemas.verdict import IncidentDocument
 
 EVENT_VERSION = 1
-MAX_ACTIONS = 10  # of people, in one event: all that wait are kept in memory
+MAX_ACTIONS = 10  # of people, in one event: waiting events are kept in memory
 EventKind = Literal["opened", "severity_raised", "cause_changed", "acted", "muted", "unmuted", "merged", "resolved"]
 
 
@@ -24,13 +24,13 @@ def incident_json(incident: IncidentDocument) -> dict[str, Any]:
 def build_event(
     kind: EventKind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
-    """An event with all that is known about its incident, so that a receiver needs no other event.
+    """Build an event with everything that is known about its incident, so that a receiver needs no other event.
 
     Args:
         incident: its state after the event; ``sequence`` is the event's number.
         at: time of the event, UTC.
         more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or the
-            ``reason`` of an end.
+            ``reason`` why it ended.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Delivers alerts in one of several candidate processes: the leader, which owns their state."""
+"""Delivers alerts in one of several processes: the leader, which owns their state."""
 
 import asyncio
 import logging
@@ -12,17 +12,17 @@ from serve_app.errors import Overloaded, ServeError, StoreGone
 from serve_app.stores.state_store import StateStore
 
 RETRY_SECONDS = 0.5
-# Time without a write of the leader, which writes every minute, after which another process takes over: before the
-# alerts of Alertmanager expire, 4 minutes after the last post.
+# The leader writes every minute. Another process takes over after this time without a write: before the alerts in
+# Alertmanager expire, 4 minutes after the last post.
 SILENCE_SECONDS, WATCH_SECONDS = 150.0, 5.0
 log = logging.getLogger(__name__)
 
 
 class Leader:
-    """Opens the delivery of the verdicts of a store, and opens it again when the process that took it over is gone.
+    """Opens the delivery of a store's verdicts, and opens it again when the process that took it over is gone.
 
-    The process that starts last sends. If there are two clusters, as during an upgrade, that is the new one. The other
-    one takes over again if the new one has written nothing for a while.
+    The process that starts last sends. If there are two clusters, as during an upgrade, that is the new one. The old
+    one takes over again if the new one writes nothing for a while.
 
     Args:
         open_delivery: reads the state and becomes its only writer; :class:`AlertDelivery` raises its errors.
@@ -37,7 +37,8 @@ class Leader:
         self._delivery = self._open()
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`. An error of the feed ends delivery too: without verdicts it would be silent."""
+        """Deliver until :meth:`close`. An error of the feed also ends delivery, which would be silent without
+        verdicts."""
         while True:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -56,7 +57,7 @@ class Leader:
             await self._wait_for_silence()
 
     async def close(self) -> None:
-        """Deliver waiting alerts, within their deadline."""
+        """Deliver waiting alerts within their deadline."""
         if self._delivery is not None:
             await self._delivery.close()
 
@@ -69,14 +70,14 @@ class Leader:
             return None
 
     async def _wait_for_silence(self) -> None:
-        """Wait until the leader has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone, or
-        there is no state to own."""
+        """Wait until the leader has written nothing for ``SILENCE_SECONDS``, by this process's own clock, or there is
+        no state to own."""
         known, since = 0, time.monotonic()
         while time.monotonic() - since < SILENCE_SECONDS:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 revision = await asyncio.to_thread(self._storage.revision)
-            except ServeError:  # of a store that is away, nothing is known
+            except ServeError:  # an unavailable store says nothing about the leader
                 since = time.monotonic()
                 continue
             if not revision:

@@ -1,4 +1,4 @@
-"""Links about a service or an incident: to the page of this service, and to other tools."""
+"""Links for a service or an incident: to TAGAE's page, and to other tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from serve_app.net.link_template import fill_template
 from serve_app.settings import LinkSettings, Settings
 
 MAX_URL = 2000  # characters; browsers and receivers take this many, and half a URL leads nowhere
-LEAD = timedelta(minutes=15)  # before the start of an incident, from which its links show
+LEAD = timedelta(minutes=15)  # how long before an incident's start its links begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class LinkSubject:
 
     Attributes:
         service: ``namespace/name``; empty: none.
-        start, end: of the time to show; None: unknown.
-        incident, kind: of an incident; empty: none.
+        start, end: the time to show; None: unknown.
+        incident, kind: an incident's id and kind; empty: none.
         trace: id of a trace; empty: none.
     """
 
@@ -35,12 +35,12 @@ class LinkSubject:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The cluster, and the URLs that lead to this service and to other tools.
+    """The cluster's name, and the URLs of TAGAE and other tools.
 
     Attributes:
-        external_url: base URL of this service; empty: no links to it.
+        external_url: TAGAE's base URL; empty: no links to it.
         templates: by name: ``dashboard``, ``traces``, ``logs``, ``trace``, ``runbook``.
-        templates_by_mesh: of meshes with links of their own; all of them, in place of ``templates``.
+        templates_by_mesh: for meshes with their own links: all templates, in place of ``templates``.
     """
 
     cluster: str = "default"
@@ -50,7 +50,7 @@ class Links:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Links":
-        """Return the links of the settings. A link of a mesh wins over the same one of ``links``."""
+        """Return the links in the settings. A mesh's link takes precedence over the same one in ``links``."""
         notify = settings.notify
         of_meshes = {
             name: _templates(mesh.links, settings.links)
@@ -65,7 +65,7 @@ class Links:
         values = {
             "cluster": self.cluster,
             "mesh": subject.mesh,
-            "namespace": original_name(namespace),  # as the other tools know it
+            "namespace": original_name(namespace),  # as other tools know it
             "service": original_name(service),
             "start_ms": _milliseconds(subject.start),
             "end_ms": _milliseconds(subject.end),
@@ -99,7 +99,7 @@ class Links:
 
 
 def _templates(*settings: LinkSettings) -> dict[str, str]:
-    """The templates by name, in the order of the settings; the first group that has one wins."""
+    """The templates by name; the first settings that have one take precedence."""
     chosen = {
         name: next(filter(None, (getattr(one, name) for one in settings)), None) for name in LinkSettings.model_fields
     }
@@ -109,7 +109,7 @@ def _templates(*settings: LinkSettings) -> dict[str, str]:
 def incident_subject(
     mesh: str, incident: str, service: str, kind: str, since: datetime, until: datetime
 ) -> LinkSubject:
-    """Return an incident as the subject of links: its first service, from a quarter of an hour before it on."""
+    """Return an incident as the subject of links: its first service, from a quarter of an hour before its start."""
     return LinkSubject(mesh, service, since - LEAD, max(until, since), incident, kind)
 
 

@@ -1,4 +1,4 @@
-"""Turns our SVG into PNG, for programs that show no SVG, such as Slack."""
+"""Converts our SVG to PNG, for programs that cannot show SVG, such as Slack."""
 
 import logging
 from functools import cache
@@ -10,23 +10,23 @@ FONT = "DejaVu Sans"
 
 
 def render_png(svg: str, width: int) -> bytes | None:
-    """Return a picture as PNG, or None if there is none: resvg-py is not installed, or the picture is too large or
-    cannot be drawn. The log has the reason, once for each reason.
+    """Return a picture as PNG, or None if resvg-py is not installed, or the picture is too large or cannot be drawn.
+    Each reason is logged once.
 
     Args:
-        svg: the picture. It refers to no other file.
-        width: of the result, pixels.
+        svg: the picture, which refers to no other file.
+        width: width of the result, pixels.
     """
     if len(svg) > MAX_SVG_BYTES:
-        _warn_once(f"expected a picture of at most {MAX_SVG_BYTES:,} bytes, got more")
+        _warn_once(f"the picture exceeds {MAX_SVG_BYTES:,} bytes")
         return None
     try:
         import resvg_py
     except ImportError:
-        _warn_once("expected the package resvg-py, got none; pip install 'tagae[pictures]'")
+        _warn_once("the package resvg-py is not installed; pip install 'tagae[pictures]'")
         return None
     try:
-        # Our own fonts: a container has none, and other letters have other widths.
+        # Our own fonts, because a container has none, and other fonts have other widths.
         found = resvg_py.svg_to_bytes(
             svg_string=svg,
             width=width,
@@ -43,7 +43,7 @@ def render_png(svg: str, width: int) -> bytes | None:
 
 @cache
 def _fonts() -> tuple[Path, ...]:
-    """The fonts that matplotlib brings along, regular and bold."""
+    """The fonts that matplotlib includes, regular and bold."""
     import matplotlib
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -52,4 +52,4 @@ def _fonts() -> tuple[Path, ...]:
 
 @cache
 def _warn_once(problem: str) -> None:
-    log.warning("messages come without the picture of the incident: %s", problem)
+    log.warning("messages are sent without the incident's picture: %s", problem)

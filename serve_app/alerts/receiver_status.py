@@ -1,4 +1,4 @@
-"""Whether receivers take notifications: the notifier writes it into the store, and other processes read it there."""
+"""Whether receivers accept notifications: the notifier writes it to the store, where other processes read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ NAME = "receivers"
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStatus:
-    """One receiver as of its newest notification or check.
+    """One receiver's state after its newest notification or check.
 
     Attributes:
-        kind, name: what and where it is.
-        failed: why it takes nothing (:class:`~serve_app.net.http.Reply`); empty: it does, or was not tried yet.
+        kind, name: its kind and address.
+        failed: why it accepts nothing (:class:`~serve_app.net.http.Reply`); empty: it works, or was not tried yet.
         since: time of the first failure in a row, UTC.
-        dropped: notifications that it did not take since the notifier started, and that are not sent again.
+        dropped: notifications that it has not accepted since the notifier started, and that are not sent again.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class ReceiverStatus:
 
     @property
     def has_problem(self) -> bool:
-        """Whether people should know."""
+        """Whether to show it to people."""
         return bool(self.failed or self.dropped)
 
     def text(self, *, public: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Tries the receivers of the settings outside the notifier: checks that send nothing, and a test alert."""
+"""Tries the configured receivers outside the notifier: checks that send nothing, and a test alert."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,17 +20,17 @@ from serve_app.net.http import HttpSender, Reply
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
-TRIAL_SECONDS = 3.0  # for one receiver: less than the deadline of a request, so that an answer names the late ones
+TRIAL_SECONDS = 3.0  # for one receiver: shorter than a request's deadline, so that the answer can name late receivers
 TEST_MESH = "test"
 TEST_TEXT = "Test alert of TAGAE: if you can read this, alerts arrive"
 TEST_LASTS = timedelta(minutes=5)  # in Alertmanager; elsewhere a person closes it
 
 
 class ReceiverAdmin:
-    """What people ask about the receivers of a service.
+    """Answers questions about the service's receivers.
 
     Args:
-        settings: its ``notify``.
+        settings: the service's settings; ``notify`` is used.
         store: where the notifier reports.
     """
 
@@ -38,7 +38,7 @@ class ReceiverAdmin:
         self._settings, self._store = settings, store
 
     def problems(self) -> tuple[tuple[str, str], ...]:
-        """For each receiver with a problem, a sentence for everybody, and one with its address."""
+        """For each receiver with a problem, a sentence for everyone, and one with its address."""
         if not self._settings.notify.has_receivers:
             return ()
         found = [one for one in read_statuses(self._store) if one.has_problem]
@@ -65,7 +65,7 @@ async def send_test_alert(settings: Settings, wanted: str | None = None) -> tupl
     """Send a test alert, and return which receivers took it.
 
     Args:
-        wanted: kind or address of receivers; None: all.
+        wanted: kind or address of the receivers; None: all.
 
     Raises:
         BadSettings: certificates cannot be read.
@@ -87,7 +87,7 @@ async def send_test_alert(settings: Settings, wanted: str | None = None) -> tupl
 
 
 def make_test_alert(links: Links, now: datetime) -> tuple[Alert, IncidentEvent]:
-    """Return the alert and the event of an incident that says that it is a test."""
+    """Return an alert and an event that say that they are a test."""
     incident = Incident(
         id=f"{now:%Y%m%dT%H%M%SZ}-test",
         since=now,
@@ -143,7 +143,7 @@ async def _with_each(
 
 
 async def _in_time(trial: Awaitable[Reply]) -> Reply:
-    """The reply; ``late`` if all requests of a trial together take too long."""
+    """The reply; ``late`` if a trial's requests together take too long."""
     try:
         async with asyncio.timeout(TRIAL_SECONDS):
             return await trial

@@ -1,7 +1,7 @@
-"""The alert state of a process, in memory and in its storage.
+"""One process's alert state, in memory and in storage.
 
-The state is stored before anything is sent. So an event keeps its id and an alert its labels, however often the process
-dies in between.
+The state is stored before anything is sent. So an event keeps its id, and an alert its labels, however often the
+process dies.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from serve_app.alerts.storage import AlertStorage
 from serve_app.errors import StoreConflict
 from serve_app.metrics import NOTIFICATIONS_FAILED, Instruments
 
-PATIENCE_SECONDS = 2.0  # for a storage that hangs; then notifications are sent without being saved first
+WRITE_TIMEOUT_SECONDS = 2.0  # if storage hangs longer, notifications are sent without being saved first
 log = logging.getLogger(__name__)
 
 
 class SavedState:
-    """The state of one process. Use it from one event loop.
+    """One process's alert state. Use it from one event loop.
 
     Attributes:
-        published: the last state that was saved, or that could not be saved; senders send this one.
+        published: the last state that was saved or could not be saved; senders use it.
         is_taken_over: whether another process owns the storage. Nothing is published any more.
 
     Raises:
@@ -40,13 +40,13 @@ class SavedState:
         self._subscribers: list[asyncio.Event] = []
 
     def subscribe(self) -> asyncio.Event:
-        """An event that is set whenever a state is published."""
+        """Return an event that is set whenever a state is published."""
         news = asyncio.Event()
         self._subscribers.append(news)
         return news
 
     def update(self, state: AlertState, *, write: bool = True) -> None:
-        """Replace the state. Without ``write``, it is saved with the next change that asks for it."""
+        """Replace the state. Without ``write``, it is saved with the next change that does write."""
         self.state = state
         self._is_write_due |= write
         self._changed.set()
@@ -86,10 +86,10 @@ class SavedState:
     async def _write(self, state: AlertState) -> None:
         if self._write_task is None or self._write_task.done():  # one at a time
             self._write_task = asyncio.create_task(self._try_write(state))
-            await asyncio.wait({self._write_task}, timeout=PATIENCE_SECONDS)
+            await asyncio.wait({self._write_task}, timeout=WRITE_TIMEOUT_SECONDS)
             if self._write_task.done():
                 return
-        self._record_failure(f"no answer from the storage within {PATIENCE_SECONDS:g} s")
+        self._record_failure(f"no answer from the storage within {WRITE_TIMEOUT_SECONDS:g} s")
 
     async def _try_write(self, state: AlertState) -> None:
         try:
@@ -97,7 +97,7 @@ class SavedState:
         except StoreConflict as error:
             self.is_taken_over = True
             log.error("another process sends the notifications from now on: %s", error)
-        except Exception as error:  # no failure may keep notifications from being sent
+        except Exception as error:  # no failure may prevent notifications
             self._record_failure(error)
 
     def _record_failure(self, why: object) -> None:
@@ -112,7 +112,7 @@ def _remove_event(state: AlertState, receiver: str, event: str) -> AlertState:
 
 
 def _select_pending(written: AlertState, current: AlertState) -> dict[str, tuple[IncidentEvent, ...]]:
-    """The events of the written state that are still pending in the current one."""
+    """The written state's events that are still pending in the current state."""
     pending = {key: {one.id for one in events} for key, events in current.events.items()}
     return {
         key: tuple(one for one in events if one.id in pending.get(key, ())) for key, events in written.events.items()

@@ -14,11 +14,11 @@ from serve_app.net.http import Reply
 
 CHECK_SECONDS = 30.0  # between two checks of an endpoint to which nothing is sent
 log = logging.getLogger(__name__)
-_PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
+_PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the maximum interval
 
 
 class SendLoop:
-    """Serves one Alertmanager or the queue of one receiver, so that a slow endpoint does not delay the others.
+    """Serves one Alertmanager or one receiver's queue, so that a slow endpoint does not delay the others.
 
     Args:
         news: set when something may be due.
@@ -42,7 +42,7 @@ class SendLoop:
         self._check_due = 0.0  # monotonic; at once
 
     async def run(self) -> None:
-        """Send until :meth:`close` was called and nothing is waiting."""
+        """Send until :meth:`close` is called and nothing is waiting."""
         while True:
             self._news.clear()
             reply = await self._try()
@@ -70,7 +70,7 @@ class SendLoop:
     async def _try(self) -> Reply | None:
         try:
             reply = await self.receiver.send()
-        except Exception as error:  # a bug at one endpoint must stop neither its loop nor the others
+        except Exception as error:  # a bug with one endpoint must stop neither its loop nor the others
             log.exception("%s: unexpected error while sending", self.receiver.name)
             reply = Reply("broken", detail=type(error).__name__)
         if reply is not None:
@@ -98,7 +98,7 @@ class SendLoop:
     async def _pause(self, reply: Reply) -> None:
         seconds = self._backoff.seconds(self._failures, reply.retry_after_seconds)
         if reply.failed in _PERSISTENT:
-            seconds = max(seconds, self._backoff.longest_seconds)
+            seconds = max(seconds, self._backoff.max_seconds)
         closing = self._closing.is_set()
         try:
             async with asyncio.timeout(seconds):

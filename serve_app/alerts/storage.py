@@ -1,4 +1,4 @@
-"""The state of notifications as a document of the state store. It has one writer: the last process that has read it."""
+"""The notification state as a document in the state store. It has one writer: the last process that has read it."""
 
 import logging
 import uuid
@@ -14,26 +14,26 @@ log = logging.getLogger(__name__)
 
 
 class AlertStorage:
-    """The state of notifications in a store.
+    """The notification state in a store.
 
-    A notifier that Serve starts, on this node or another, continues where the lost one was. If the lost one still runs,
-    without a connection to Ray, its next write fails and it sends nothing more.
+    A notifier that Serve starts again, on this node or another, continues where the lost one stopped. If the lost one
+    still runs, without a connection to Ray, its next write fails and it sends nothing more.
 
     Args:
-        store: with the document. It raises its errors.
+        store: has the document. All methods raise its errors.
     """
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._owner = uuid.uuid4().hex.encode()  # the first line of the document: who writes it
-        self._revision = 0  # of the document as this process has read or written it
+        self._revision = 0  # of the document, as last read or written here
 
     @property
     def name(self) -> str:
         return f"{self._store.name}, document {NAME}"
 
     def read(self) -> AlertState:
-        """The stored state, of which this process is the writer from now on. It is empty if there is none, or another
+        """Read the stored state, whose writer is this process from now on. It is empty if there is none, or another
         version wrote it."""
         state = self._claim()
         try:
@@ -58,7 +58,7 @@ class AlertStorage:
                     f"{self.name}: expected to be its writer, got another process that has taken over; nothing was "
                     "changed"
                 ) from error
-            self._revision = kept.revision  # an earlier write of this process, whose answer was lost
+            self._revision = kept.revision  # this process wrote it earlier, but the answer was lost
             self._write(content)
 
     def revision(self) -> int:
@@ -66,8 +66,8 @@ class AlertStorage:
         return self._store.read_document(NAME).revision
 
     def _claim(self) -> bytes | None:
-        """Write the document again, so that the process that wrote it before cannot any more. Returns the stored state;
-        None if there is none."""
+        """Write the document again, so that its former writer no longer can. Returns the stored state; None if there is
+        none."""
         while True:
             kept = self._store.read_document(NAME)
             state = kept.content.partition(b"\n")[2] if kept.revision else None
@@ -76,7 +76,7 @@ class AlertStorage:
                 self._write(encode_state(AlertState()) if state is None else state)
             except StoreConflict:
                 continue
-            except StoreFull as error:  # a full disk stops no alert; this process is the writer once there is room
+            except StoreFull as error:  # stops no alert; this process writes once there is space
                 log.error("notifications cannot be saved, but are still sent: %s", error)
             return state
 
@@ -85,7 +85,7 @@ class AlertStorage:
 
 
 def encode_state(state: AlertState) -> bytes:
-    """The content of the document, after the line of its owner. The store has a checksum of it."""
+    """The document's content, after the owner's line. The store keeps its checksum."""
     return msgspec.json.encode(state)
 
 
@@ -93,7 +93,7 @@ def decode_state(content: bytes) -> AlertState:
     """Read what :func:`encode_state` wrote.
 
     Raises:
-        CorruptState: the content is something else, as of another version.
+        CorruptState: the content is something else, for example from another version.
     """
     try:
         return msgspec.json.decode(content, type=AlertState)

@@ -1,21 +1,21 @@
-"""The changes that a verdict makes to the alerts of a mesh: pure functions, one alert for each incident.
+"""The changes that a verdict makes to a mesh's alerts: pure functions, one alert per incident.
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
-answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
-another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
-is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
-verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
-and how they ended is unknown.
+answer, for as long as the incident is open. An incident that is no longer listed was merged if its services now belong
+to another incident and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
+is being learned again has no incidents, and a part without scores says nothing. While no data arrives, there is no
+verdict, so nothing changes. ``Verdict.lost`` lists incidents without data for too long: they are closed, and their
+outcome is unknown.
 
-An incident that a mute hides continues. Its event and its alert say so. It is over when the snapshots of
-``CLEAR_HOLDS`` show nothing of it, or for a notice, of ``NOTICE_CLEAR_HOLDS``. If it outlasts the mute, the detector
-lists it again, or another one at its services, which continues it.
+An incident that a mute hides continues. Its event and its alert say so. It is over when snapshots have not shown it for
+``CLEAR_HOLDS``, or ``NOTICE_CLEAR_HOLDS`` for a notice. If it outlasts the mute, the detector lists it again, or
+another incident at its services, which continues it.
 
-What a person does about an incident is an event, too. Actions that another incident brings along when it merges into
-this one are no further events, and neither are those on an incident that is over, or that a mute hides.
+A person's action on an incident is an event, too. There are no events for actions that come with a merged incident, or
+on an incident that is over or muted.
 
-A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
-no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
+A changed cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two alternating suspects are not
+news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,15 +43,15 @@ from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument,
 
 CAUSE_HOLDS = timedelta(minutes=1)
 CONTINUES = timedelta(hours=1)
-# Of snapshots; under a mute, nothing else says that an incident is over.
+# Time without a sign of it in snapshots; under a mute, nothing else shows that an incident is over.
 CLEAR_HOLDS, NOTICE_CLEAR_HOLDS = timedelta(minutes=2), timedelta(seconds=NOTICE_CLEAR_SECONDS)
 MUTED = "muted"  # label and annotation of an alert
 ON_IT = "on_it"  # annotation
-MAX_ENDED = 20  # of a mesh that are remembered
+MAX_ENDED = 20  # remembered per mesh
 
 
 class _Step(NamedTuple):
-    """The transition of one incident: its new state while it is open, the alerts that end, the events."""
+    """One incident's transition: its new state while it is open, the alerts that end, the events."""
 
     incident: AlertedIncident | None
     ended: tuple[Alert, ...] = ()
@@ -59,7 +59,7 @@ class _Step(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """When the alerts of which mesh change."""
+    """When alerts change, and in which mesh."""
 
     mesh: str
     now: datetime
@@ -78,9 +78,9 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
     """Return the changes that a verdict makes.
 
     Args:
-        alerts: of the mesh before it.
-        verdict: of this mesh, the next one that it stored.
-        now: when it was made, UTC.
+        alerts: the mesh's alerts before the verdict.
+        verdict: the mesh's next stored verdict.
+        now: when the verdict arrived, UTC.
     """
     listed = {incident.id: incident for incident in verdict.incidents}
     known = {alerted.incident: alerted for alerted in alerts.open}
@@ -104,10 +104,10 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
 def act(
     alerts: MeshAlerts, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime, links: Links
 ) -> Transition:
-    """Return the changes that actions of people make.
+    """Return the changes that people's actions make.
 
     Args:
-        alerts: of the mesh before them.
+        alerts: the mesh's alerts before the actions.
         actions: by incident, all actions on it, oldest first (``KeptActionDocument``).
     """
     moment, still_open, events = _Moment(mesh, now, links), [], []
@@ -123,15 +123,15 @@ def act(
 
 
 def _with_actions(alerted: AlertedIncident, actions: tuple[dict[str, Any], ...]) -> AlertedIncident:
-    """An incident with these actions of people. An annotation says who is on it; no label does, since another label
-    would be another alert."""
+    """The incident with these actions. An annotation says who is on it, not a label, since another label would be
+    another alert."""
     on_it = who_is_on_it(actions)
     texts = alerted.alert.annotations | ({ON_IT: truncate(on_it, TEXT_LENGTH)} if on_it else {})
     return replace(alerted, actions=actions, alert=replace(alerted.alert, annotations=texts))
 
 
 def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
-    """Resolve all alerts of a mesh that was deleted or has sent nothing for long."""
+    """Resolve all alerts of a mesh that was deleted or has been silent for too long."""
     moment = _Moment(mesh, now, links)
     steps = [_resolve(moment, alerted, why) for alerted in alerts.open]
     return _combine(alerts, alerts.observed_at, now, steps)
@@ -173,7 +173,7 @@ def _open(moment: _Moment, incident: IncidentDocument, verdict: VerdictDocument,
 
 def _update(moment: _Moment, alerted: AlertedIncident, incident: IncidentDocument, verdict: VerdictDocument) -> _Step:
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
-    event tells another cause, too."""
+    event also reports a changed cause."""
     updated = _follow(moment, alerted, incident, verdict)
     if updated.severity is alerted.severity:
         return _follow_cause(moment, updated, first_service(incident))
@@ -216,13 +216,13 @@ def _follow(
 
 
 def _lead_by(alerted: AlertedIncident, cause: str) -> AlertedIncident:
-    """The state for an event that tells the first suspect."""
+    """The state after an event that names the first suspect."""
     return replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
 
 
 def _follow_cause(moment: _Moment, alerted: AlertedIncident, cause: str) -> _Step:
-    """Report another first suspect than the last event had, if it has led for long enough."""
-    if not alerted.cause or not cause:  # an incident of traffic may have no service
+    """Report a first suspect that differs from the last event's, if it has led for long enough."""
+    if not alerted.cause or not cause:  # a traffic incident may have no service
         return _Step(replace(alerted, cause=cause))
     if cause == alerted.cause:
         return _Step(replace(alerted, next_cause="", next_cause_since=None))
@@ -290,24 +290,24 @@ def _resolve(moment: _Moment, alerted: AlertedIncident, why: str) -> _Step:
 
 
 def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
-    """The mute that hides an incident: some of its services would be part of one now. It is not over."""
+    """The mute that hides an incident: some of its services would now be part of one, so it is not over."""
     services = set(alerted.services)
     return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
 def _may_be_muted(alerted: AlertedIncident, verdict: VerdictDocument) -> bool:
-    """Whether a mute covers the first suspect. A snapshot in which it hides nothing does not say yet that the incident
-    is over."""
+    """Whether a mute covers the first suspect. A single snapshot in which it hides nothing does not show that the
+    incident is over."""
     return any(matches(mute.services or (EVERY,), [alerted.cause]).all() for mute in verdict.muted)
 
 
 def _find_successor(
     alerted: AlertedIncident, listed: Iterable[IncidentDocument], known: Iterable[str]
 ) -> IncidentDocument | None:
-    """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
-    alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident. An
-    alert is not merged into a notice. One that was recovering has ended, though another fault may be at its
-    services. What a mute hid comes back as an incident that began later."""
+    """The incident that an unlisted one was merged into: the one with most of its services. Only incidents that have an
+    alert or began no later count: a merge keeps the oldest, and an incident that begins after an end is new. An alert
+    is not merged into a notice. A recovering incident has ended, though its services may have another fault. An
+    incident that a mute hid may return as one that began later."""
     if alerted.document.get("recovering") and not alerted.is_muted:
         return None
     known, services = set(known), set(alerted.services)
@@ -323,12 +323,12 @@ def _find_successor(
 
 
 def _find_continued(ended: Sequence[EndedIncident], incident: IncidentDocument, now: datetime) -> str:
-    """The id of the newest incident that ended a short time ago at the same first suspect; empty: there is none."""
+    """The id of the newest incident that ended recently at the same first suspect; empty: there is none."""
     cause = first_service(incident)
     same = [one.incident for one in ended if cause and one.cause == cause and now - one.at < CONTINUES]
     return next((name for name in reversed(same) if name != incident.id), "")
 
 
 def _sees_all(verdict: VerdictDocument) -> bool:
-    """Whether an incident that is not listed is over: all was scored, and the mesh is not being learned again."""
+    """Whether an unlisted incident is over: everything was scored, and the mesh is not being learned again."""
     return verdict.status in (Status.NORMAL, Status.ANOMALOUS) and verdict.coverage >= 1 and not verdict.missing_parts

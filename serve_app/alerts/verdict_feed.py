@@ -1,9 +1,8 @@
-"""Hands the verdicts that a store has to the delivery of notifications, and what people did about incidents.
+"""Passes stored verdicts, and people's actions on incidents, to the delivery of notifications.
 
-A verdict is stored in the same transaction as the state of its mesh, so the window of verdicts is the outbox of
-notifications. The delivery notes the newest verdict that it has, beside the notifications that it made of it. So a
-process that is killed in between, on either side, loses none. No session sends anything to the notifier. Actions of
-people are in the archive, with their incident.
+A verdict is stored in the same transaction as its mesh's state, so the window of verdicts is the outbox. The delivery
+records its newest verdict together with the resulting notifications. So nothing is lost if a process is killed on
+either side. Sessions send nothing to the notifier. People's actions are in the archive, with their incident.
 """
 
 import asyncio
@@ -20,22 +19,22 @@ from serve_app.stores.archive import unpack_document
 from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.stores.state_store import StateStore
 
-# Between two looks at the revisions of all meshes: with a thousand meshes it takes 2 ms of a core with SQLite, 14 ms
+# Time between two reads of all meshes' revisions. With a thousand meshes, one takes 2 ms of a core with SQLite, 14 ms
 # with Redis.
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
 class VerdictFeed:
-    """Finds what is new in a store."""
+    """Finds new verdicts and actions in a store."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._read: dict[str, int] = {}  # revision of each mesh as of which its verdicts were read
+        self._read: dict[str, int] = {}  # by mesh, the revision up to which its verdicts were read
         self._is_away = False
 
     async def follow(self, to: AlertDelivery) -> None:
-        """Hand on all verdicts that a delivery has not had, until cancelled."""
+        """Pass on all verdicts that the delivery lacks, until cancelled."""
         self._read.clear()
         while True:
             try:
@@ -45,13 +44,13 @@ class VerdictFeed:
                 if not self._is_away:
                     log.warning("verdicts wait for the store before people are notified of them: %s", error)
                 self._is_away = True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def hand_on(self, to: AlertDelivery) -> None:
-        """Hand on the verdicts that are stored now, and the meshes that were deleted.
+        """Pass on the verdicts that are stored now, and report deleted meshes.
 
         Raises:
-            ServeError: the store cannot be read; nothing is left out by that.
+            ServeError: the store cannot be read; nothing is skipped.
         """
         stored = await asyncio.to_thread(self._store.revisions)
         self._read = {mesh: revision for mesh, revision in self._read.items() if mesh in stored}
@@ -63,12 +62,12 @@ class VerdictFeed:
                     log.error("mesh %s: damaged verdicts are left out: %s", mesh, error)
                     continue
                 known = to.open_incidents(mesh)
-                await self._hand_on_actions(mesh, known, to)  # before a verdict ends their incident
+                await self._hand_on_actions(mesh, known, to)  # before the verdict ends their incident
                 _hand_on(mesh, verdicts, to)
                 await self._hand_on_actions(mesh, to.open_incidents(mesh) - known, to)
             self._read[mesh] = stored[mesh]
         for mesh in to.known_meshes() - stored.keys():
-            # One that was set aside comes back with its next snapshot.
+            # A mesh that was set aside returns with its next snapshot.
             if not await asyncio.to_thread(self._store.was_set_aside, mesh):
                 to.forget_mesh(mesh, datetime.now(UTC))
 
@@ -79,7 +78,7 @@ class VerdictFeed:
             actions = await asyncio.to_thread(self._read_actions, mesh, incidents)
             to.accept_actions(mesh, actions, datetime.now(UTC))
         except ServeError:
-            raise  # it is tried again
+            raise  # the caller retries
         except Exception:  # the verdicts of this mesh, and other meshes, must not wait
             log.exception("mesh %s: unexpected error; no one is notified of what people did", mesh)
 
@@ -89,9 +88,8 @@ class VerdictFeed:
         return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}
 
     def _read_new(self, mesh: str, since: datetime | None) -> list[bytes]:
-        """The verdicts after the one of the snapshot at ``since``, oldest first.
-
-        Of a mesh that is new to the delivery, or that has begun again at an earlier time, only the newest one.
+        """The verdicts after the snapshot at ``since``, oldest first. If the mesh is new to the delivery, or has begun
+        again at an earlier time, only the newest one.
         """
         found = [] if since is None else self._store.verdicts(mesh, since, limit=-1)
         if not found:

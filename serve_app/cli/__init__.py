@@ -55,11 +55,11 @@ class _CommandGroup(TyperGroup):
 
 
 def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
-    """What to do if a command needs ``lab`` where it is not installed; None for any other error."""
+    """The remedy if a command needs ``lab`` and it is not installed; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
         return None
     return BadSettings(
-        f"tagae {command}: expected the package lab, got an installation without it, such as a container image; "
+        f"tagae {command}: the package lab is not installed, as in a container image; "
         "run this command where the wheel is installed (pip install tagae)"
     )
 

@@ -1,4 +1,4 @@
-"""``tagae config``: shows the settings, and where they come from."""
+"""``tagae config``: shows the settings and their sources."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
     """Print every setting and where its value comes from.
 
     The output is a configuration file: save it, edit it, and pass it with --config.
-    Later sources win: defaults, file, environment (TAGAE_MODEL__WINDOW_SIZE is model.window_size), flags.
+    Later sources take precedence: defaults, file, environment (TAGAE_MODEL__WINDOW_SIZE is model.window_size), flags.
 
     \b
     Example:
@@ -26,10 +26,10 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
     from serve_app.settings import sources
     from serve_app.settings.toml import table_header
 
-    tables: dict[tuple[str, ...], list[Text]] = {}  # a table of TOML may begin only once
+    tables: dict[tuple[str, ...], list[Text]] = {}  # a TOML table may begin only once
     for one in sources(config, overrides(settings)):
         tables.setdefault(one.path[:-1], []).append(_line(one.path[-1], one.value, one.origin))
-    tables.pop((), None)  # the path of the file itself
+    tables.pop((), None)  # the file's own path
     for number, (path, lines) in enumerate(tables.items()):
         _print(Text(f"\n{table_header(path)}" if number else table_header(path), "bold"))
         for line in lines:

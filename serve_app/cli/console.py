@@ -31,30 +31,30 @@ from serve_app.observability.logs import stderr_handler
 
 T = TypeVar("T")
 UNFOLDED = 10_000  # columns
-NOTE_SECONDS = 60.0  # between two lines about long work
+NOTE_SECONDS = 60.0  # time between two lines about long work
 log = logging.getLogger(__name__)
 STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan", "partial": "yellow"}
 
 
 @cache
 def stderr_console() -> Console:
-    """Return the console on stderr; stdout is for results that programs read. It is one, so that lines and progress
-    bars do not overwrite each other."""
+    """Return the console on stderr; stdout is for results that programs read. There is only one, so that lines and
+    progress bars do not overwrite each other."""
     return Console(stderr=True, highlight=False)
 
 
 def print_note(text: str) -> None:
-    """Print a line on stderr, above a progress bar if there is one."""
+    """Print a line on stderr, above any progress bar."""
     stderr_console().print(escape(text), soft_wrap=True)
 
 
 def print_table(table: Table) -> None:
-    """Print a table on stdout. No line is folded at the width of the terminal, so that ids can be copied."""
+    """Print a table on stdout. Lines are not folded at the terminal's width, so that ids can be copied."""
     Console(highlight=False, width=UNFOLDED).print(table)
 
 
 def write_json(component: str) -> None:
-    """Print states and errors of this command as JSON lines from now on."""
+    """Print this command's states and errors as JSON lines from now on."""
     log.handlers = [stderr_handler(component)]
     log.propagate = False
     log.setLevel(logging.INFO)
@@ -77,17 +77,17 @@ def print_error(error: Exception) -> None:
 
 
 class _Rate(ProgressColumn):
-    """Steps per second of the last half minute."""
+    """Steps per second in the last half minute."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.1f}/s" if task.speed else "")
 
 
 class ProgressLines:
-    """Prints a line about long work from time to time, where stderr is not a terminal that can show a bar.
+    """Prints a line about long work from time to time, if stderr is not a terminal that can show a bar.
 
     Args:
-        total: steps; None: unknown.
+        total: number of steps; None: unknown.
     """
 
     def __init__(self, what: str, total: int | None) -> None:
@@ -96,7 +96,7 @@ class ProgressLines:
         self._began = self._noted = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
-        """Count finished steps, and print a line if the last one was a minute ago."""
+        """Count finished steps, and print a line if the last line was a minute ago."""
         self._done += steps
         now = time.monotonic()
         if self._is_shown and now - self._noted >= NOTE_SECONDS:
@@ -122,7 +122,7 @@ def bars() -> Progress:
 
 @contextmanager
 def spinner(words: str, console: Console | None = None) -> Iterator[None]:
-    """Show what is being waited for, and for how long, until the end of the block; by default on stderr.
+    """During the block, show what the command waits for, and for how long; by default on stderr.
 
     Nothing is shown if the console is not a terminal.
     """
@@ -134,14 +134,14 @@ def spinner(words: str, console: Console | None = None) -> Iterator[None]:
 
 
 class Steps:
-    """Prints each step of long work on stderr when it begins, with the time since the first one was due."""
+    """Prints each step of long work on stderr when it begins, with the time since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Return the time so far, s."""
+        """Return the elapsed time, s."""
         return time.monotonic() - self._began
 
     def __call__(self, words: str) -> None:
@@ -168,15 +168,15 @@ def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
 
 
 class Tally:
-    """The summary of a run: counts of statuses, each incident when its score was highest, and which ones recover in
-    the last snapshot; without an incident, what is watched in the last snapshot."""
+    """A run's summary: status counts, each incident at its highest score, and which incidents are recovering in the
+    last snapshot; without an incident, the services watched in the last snapshot."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
         self.incidents: dict[str, IncidentDocument] = {}
         self._newest: dict[str, IncidentDocument] = {}  # open incidents
         self._watching: list[WatchedDocument] = []  # in the last snapshot
-        self._highest: VerdictDocument | None = None  # of the verdicts with a threshold
+        self._highest: VerdictDocument | None = None  # among verdicts with a threshold
 
     def add(self, verdict: VerdictDocument) -> None:
         self.statuses[verdict.status] += 1
@@ -226,14 +226,14 @@ class Tally:
 
 
 def watching_line(watched: WatchedDocument) -> str:
-    """Return what is unusual about a service without an alert, and what an alert would take."""
+    """Describe what is unusual about a service without an alert, and what would raise one."""
     reasons = [reason.text for reason in watched.reasons[:2]]
     return f"{watched.service}: {'; '.join([*reasons, watched.text])}"
 
 
 def print_incident(console: Console, incident: IncidentDocument, facts: Sequence[str], *notes: str) -> None:
     """Print an incident as a paragraph: id and facts, the headline, further notes. Nothing is cut or wrapped, so that
-    ids and names can be copied; a table would have no room for them."""
+    ids and names can be copied; they would not fit into a table."""
     console.print(f"[bold]{escape(incident.id)}[/]  {escape('  '.join(facts))}", soft_wrap=True)
     for line in filter(None, (incident.headline, *notes)):
         console.print(f"  {escape(line)}", soft_wrap=True)
@@ -253,7 +253,7 @@ def _message(error: Exception) -> str:
 
 
 def _print_scored(console: Console, incident: IncidentDocument, newest: IncidentDocument | None) -> None:
-    """Print an incident; ``newest``: as of the last snapshot, if it is open then."""
+    """Print an incident; ``newest``: its state in the last snapshot, if it is still open."""
     recovers = newest is not None and newest.recovering and not newest.is_unseen
     facts = (
         f"{incident.since:%Y-%m-%d %H:%M} UTC",

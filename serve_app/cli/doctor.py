@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from serve_app.doctor.telemetry import TelemetryReport
 
 ENTRIES_SHOWN = 10
-WIDE = 70  # columns from which texts are printed beside their subjects
+WIDE = 70  # minimum columns for printing texts beside their subjects
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -60,8 +60,8 @@ def doctor(
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
     what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
-    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the kept
-    snapshots of the largest meshes of the store again, to a store of its own, and say what they need.
+    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the stored
+    snapshots of the largest meshes again, to a temporary store, and report what they need.
 
     Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
     only if nothing can be read.
@@ -137,7 +137,7 @@ def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
 
 
 def _verdict_words(source: str | None, url: str | None, *, bench: bool) -> tuple[str, str]:
-    """The verdict in words: without a problem, and with one."""
+    """The verdict in words, without and with a problem."""
     if source:
         return "TAGAE can watch this mesh", "TAGAE cannot watch this mesh yet"
     if url:
@@ -148,7 +148,7 @@ def _verdict_words(source: str | None, url: str | None, *, bench: bool) -> tuple
 
 
 def _print_verdict(console: Console, findings: "Sequence[Finding]", words: tuple[str, str]) -> None:
-    """The findings in one line, and the one thing to do first: the first problem, or else the first warning."""
+    """Print the findings in one line, and what to do first: the first problem, or else the first warning."""
     by_weight = {kind: [one for one in findings if one.outcome == kind] for kind in ("problem", "warning")}
     urgent = [one for kind in by_weight.values() for one in kind]
     style = STYLES[urgent[0].outcome if urgent else "ok"]

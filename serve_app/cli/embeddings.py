@@ -1,4 +1,4 @@
-"""``tagae embeddings``: writes the embeddings and scores of meshes to where other systems read them."""
+"""``tagae embeddings``: exports the embeddings and scores of meshes for other systems."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from serve_app.cli.console import print_note
 from serve_app.cli.options import LOCAL, CaFile, TokenFile, Url, connect
 
-PATIENCE_SECONDS = 60.0  # for one request to a busy service
+PATIENCE_SECONDS = 60.0  # limit for one request to a busy service
 
 app = typer.Typer(no_args_is_help=True, help="Embeddings of services for other systems.")
 
@@ -23,7 +23,7 @@ def export(
     token_file: TokenFile = None,
     ca_file: CaFile = None,
 ) -> None:
-    """Write the embeddings and scores of all services of a running service to Parquet files.
+    """Export the services' embeddings and scores from a running TAGAE to Parquet files.
 
     Run it on a schedule. A mesh without a verdict is left out. Columns: docs/models.md.
 

@@ -26,7 +26,7 @@ def export(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Write the network as ONNX or as a program of torch, and compare the file with the network.
+    """Write the network as ONNX or as a torch program, and compare the file with the network.
 
     ONNX needs [bold]pip install 'tagae\\[export]'[/].
 
@@ -57,7 +57,7 @@ def export(
             write(checkpoint, output)
             difference = require_same(checkpoint.network, open_file(output))
     except ModuleNotFoundError as error:
-        raise BadSettings(f"tagae export: expected the package {error.name}; run pip install 'tagae[export]'") from None
+        raise BadSettings(f"tagae export: {error.name} is not installed; run pip install 'tagae[export]'") from None
     print_note(
         f"wrote {output}: model_version {checkpoint.digest}; differs from the network by {difference:.1g} at most"
     )

@@ -1,5 +1,4 @@
-"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, shows one, and says what you do
-about one."""
+"""``tagae incidents``: lists a running service's incidents, shows one, and records what you do about one."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -71,7 +70,7 @@ def show(
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh. Default: look in all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the incident as one line of JSON.")] = False,
 ) -> None:
-    """Show one incident: what is known about it, how it went on, and its page.
+    """Show one incident: what is known about it, its course, and its page.
 
     \b
     Example:
@@ -141,7 +140,7 @@ def _parse(text: str, newest: datetime | None, option: str) -> datetime:
 def _show(
     found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None, team: str | None
 ) -> None:
-    """Print them on stdout, and how many there are on stderr."""
+    """Print incidents on stdout, and their number on stderr."""
     of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
     of += f" of team {team}" if team else ""
     if not found:
@@ -186,7 +185,7 @@ def _facts(incident: "ArchivedIncidentDocument", more: str) -> list[str]:
 
 
 def _course(incident: "ArchivedIncidentDocument") -> str:
-    """How long it lasted, when the alert came, what people said about it, and who is on it."""
+    """How long it lasted, when the alert came, people's feedback, and who is on it."""
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""

@@ -1,4 +1,4 @@
-"""``tagae models``: the registry of models, and which of them a running service uses."""
+"""``tagae models``: the model registry, and the models that a running service uses."""
 
 import hashlib
 import os
@@ -79,7 +79,7 @@ def show(
     version: Version,
     registry: FromRegistry = None,
 ) -> None:
-    """Print the card of a model as JSON: how it was made, what it reads, and the results of its training.
+    """Print a model's card as JSON: how it was made, what it reads, and its training results.
 
     \b
     Example:
@@ -152,7 +152,7 @@ def fetch(
 ) -> None:
     """Copy weights to a file where there is no registry, as before a pod starts. It is checked as by `add`.
 
-    FILE is replaced as a whole. If it has these weights already, nothing is fetched.
+    FILE is replaced atomically. If it already has these weights, nothing is fetched.
 
     \b
     Example:
@@ -204,10 +204,10 @@ def compare(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Show where a model differs from another one: alerts, culprits and scores, with 95% intervals.
+    """Show how a model differs from another one: alerts, culprits and scores, with 95% intervals.
 
-    By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
-    with both models here, and needs no service. The default baseline is then the model that the settings name.
+    By default it compares the live results of a trial's two models. With --recording, it scores recordings with both
+    models here, and needs no service. The default baseline is then the model that the settings name.
 
     \b
     Example:
@@ -250,9 +250,9 @@ def tune(
 ) -> None:
     """Train the network further on a recording of one mesh, and add it to the registry as a candidate.
 
-    It learns from the first two thirds of the recording, without the time of alerts. The last third judges: the
-    candidate must expect it better than the model before, and keep the limits of a trial. Otherwise nothing is added.
-    No mesh uses a candidate before `tagae models promote --mesh`.
+    It learns from the first two thirds of the recording, without the time of alerts. The last third is the test: the
+    candidate must predict it better than the previous model, and keep a trial's limits. Otherwise nothing is added. No
+    mesh uses a candidate before `tagae models promote --mesh`.
 
     \b
     Example:
@@ -314,8 +314,8 @@ def canary(
     """Try a model on a share of the meshes of a running service, or, with --registry, on a share of its sidecars.
 
     On the other meshes it scores the same snapshots in the shadow, and the model in use does so on its meshes. Neither
-    of them alerts anyone there. `tagae models compare` shows how they differ. Run it again to change the share.
-    Sidecars have no shadow.
+    raises alerts there. `tagae models compare` shows how they differ. Run it again to change the share. Sidecars have
+    no shadow.
 
     \b
     Example:
@@ -341,8 +341,8 @@ def promote(
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
     registry: OfSidecars = None,
 ) -> None:
-    """Have all meshes of a running service use a model, or one mesh, from the next snapshot on. With --registry, have
-    its sidecars do so, within half a minute.
+    """Make all meshes of a running service, or one mesh, use a model from the next snapshot on. With --registry, make
+    its sidecars use it, within half a minute.
 
     Meshes keep their state, and need no warm-up. A model that reads other inputs is refused.
 
@@ -370,7 +370,7 @@ def rollback(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
     registry: OfSidecars = None,
 ) -> None:
-    """End the trial of a model, or go back to the model before the one in use, from the next snapshot on.
+    """End a model's trial, or go back to the previous model, from the next snapshot on.
 
     \b
     Example:
@@ -385,7 +385,8 @@ def rollback(
 
 
 def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument]":
-    """The models of a registry with what its sidecars use, or of a running service with what its meshes use."""
+    """The models of a registry and its sidecars' rollout, or the models of a running service and its meshes'
+    rollout."""
     if registry is not None:
         return _open(registry).cards(), _open(registry).rollout()
     found = client.models()
@@ -397,7 +398,7 @@ def _version(client: "Client", version: str) -> str:
 
 
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
-    """The card of a version, or of the only one that begins with these digits."""
+    """The card of a version, which may be given by its first digits."""
     found = [card for card in cards if version and card.version.startswith(version)]
     if len(found) != 1:
         expected = "more digits" if found else "a version of the registry"
@@ -407,7 +408,7 @@ def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
 
 
 def _print_comparison(found: "ComparisonOfModels") -> None:
-    """Print a table on stdout, and how much was compared on stderr."""
+    """Print a table on stdout, and the amount of data on stderr."""
     table = Table(box=None, pad_edge=False)
     for name in ("", found.candidate, found.baseline):
         table.add_column(name)
@@ -439,8 +440,7 @@ def _interval(figure: "IntervalDocument") -> str:
 
 
 def _pin(place: str, version: str) -> "ModelPin":
-    """A model of a registry that sidecars can change to, by the first digits of its version. It is loaded to be
-    sure."""
+    """A registry's model that sidecars can switch to, by the first digits of its version. It is loaded to make sure."""
     from model.checkpoint import load
     from serve_app.api.schemas.models import ModelPin
     from serve_app.models.served import require_same_neighbours
@@ -452,7 +452,7 @@ def _pin(place: str, version: str) -> "ModelPin":
 
 
 def _change_sidecars(place: str, change: "Callable[[RolloutDocument], RolloutDocument]") -> None:
-    """Change the rollout of a registry, which its sidecars follow, and print it."""
+    """Change and print a registry's rollout, which its sidecars follow."""
     known = _open(place)
     rollout = change(known.rollout())
     known.write_rollout(rollout)
@@ -499,7 +499,7 @@ def _open(place: str, network: str | None = None) -> "Registry":
 def _configured(config: Path | None, settings: list[str] | None) -> str:
     place = read_settings(config, settings).models.registry
     if place is None:
-        raise BadSettings("models.registry: expected a folder or URL, got none; set it, or use --registry")
+        raise BadSettings("models.registry: no folder or URL is set; set it, or use --registry")
     return place
 
 

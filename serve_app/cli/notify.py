@@ -1,4 +1,4 @@
-"""``tagae notify``: tries the receivers of notifications of a running service."""
+"""``tagae notify``: tests a running service's receivers of notifications."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +20,10 @@ def send_test(
         str | None, typer.Argument(metavar="[RECEIVER]", help="Kind or address of receivers. Default: all.")
     ] = None,
 ) -> None:
-    """Send a test alert, and say which receivers took it.
+    """Send a test alert, and report which receivers accepted it.
 
-    The service sends it, as it sends alerts of incidents. The exit code is 1 if a receiver did not take it, or if there
-    is none.
+    The service sends it in the same way as an incident's alert. The exit code is 1 if a receiver did not accept it, or
+    if there is none.
 
     \b
     Example:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from serve_app.settings import MeshSettings, Settings
 
 LOCAL = "http://127.0.0.1:8000"
-PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
+PATIENCE_SECONDS = 10.0  # limit for all attempts of a call together, because a person waits
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-LONGEST_SPAN = timedelta(days=100_000)
+MAX_SPAN = timedelta(days=100_000)
 UNNAMED = "mesh"  # name of a mesh that is not in the settings
 
 ConfigFile = Annotated[
@@ -64,8 +64,8 @@ Collected = Annotated[
 
 
 def of_service(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for a running service: its first argument is a client, made of ``--url``, ``--token-file`` and
-    ``--ca-file``, which it gets as options."""
+    """Make a command for a running service: its first argument is a client, created from the options ``--url``,
+    ``--token-file`` and ``--ca-file``."""
 
     def run(*, url: Url = LOCAL, token_file: TokenFile = None, ca_file: CaFile = None, **given: Any) -> None:
         with connect(url, token_file, ca_file) as client:
@@ -83,7 +83,7 @@ def of_service(command: Callable[..., None]) -> Callable[..., None]:
 def connect(
     url: str, token_file: Path | None, ca_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
 ) -> "Client":
-    """A client of the service at this URL. Errors as in :func:`read_token`."""
+    """A client of the service at this URL. Raises the errors of :func:`read_token`."""
     from serve_app.api.client import Client
 
     return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=patience_seconds)
@@ -93,7 +93,8 @@ def read_token(file: Path | None) -> str | None:
     """Read the token in a file; None without a file.
 
     Raises:
-        BadSettings: the file cannot be read, or holds no single token. The message never contains the content.
+        BadSettings: the file cannot be read, or does not hold exactly one token. The message never contains the
+        content.
     """
     from serve_app.net.endpoint import SecretUnreadable, read_secret
 
@@ -109,7 +110,7 @@ def read_token(file: Path | None) -> str | None:
 
 
 def mesh_of_service(client: "Client", name: str | None) -> "MeshDocument":
-    """The mesh of this name that a service has; without a name, the only one.
+    """The service's mesh with this name; without a name, its only mesh.
 
     Raises:
         BadParameter: there is no such mesh, or there are several.
@@ -168,14 +169,14 @@ def parse_span(text: str) -> timedelta:
     """
     found = re.fullmatch(r"(\d{1,6})([mhd])", text, re.ASCII)
     span = int(found[1]) * UNITS[found[2]] if found else timedelta()
-    if not timedelta() < span <= LONGEST_SPAN:
+    if not timedelta() < span <= MAX_SPAN:
         raise typer.BadParameter(f"expected a span such as 24h, 90m or 2d, got {text!r}")
     return span
 
 
 @contextmanager
 def blame(option: str | None = None) -> Iterator[None]:
-    """Report a ValueError of the block as a wrong value of an option."""
+    """Report a ValueError in the block as a wrong value of an option."""
     try:
         yield
     except ValueError as error:
@@ -185,7 +186,7 @@ def blame(option: str | None = None) -> Iterator[None]:
 def read_settings(
     config: Path | None, assignments: list[str] | None, flags: Mapping[str, Any] | None = None
 ) -> "Settings":
-    """The settings of a command. Arguments and errors as in :func:`overrides` and :func:`serve_app.settings.load`."""
+    """A command's settings. Arguments and errors are as in :func:`overrides` and :func:`serve_app.settings.load`."""
     from serve_app.settings import load
 
     return load(config, overrides(assignments, flags))
@@ -197,7 +198,7 @@ def overrides(assignments: list[str] | None, flags: Mapping[str, Any] | None = N
     A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
 
     Args:
-        flags: values by dotted name; None is left out.
+        flags: values by dotted name; None is ignored.
 
     Raises:
         BadSettings: an assignment is not ``NAME=VALUE``.

@@ -27,7 +27,7 @@ WarmUps = Annotated[
 def score_snapshots(
     settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:
-    """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
+    """Yield every snapshot in a recording with its verdict, in order, with a progress bar.
 
     Args:
         warmups: recordings that set the baselines first.
@@ -62,7 +62,7 @@ def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
 
 
 def count_snapshots(source: "Source") -> int | None:
-    """The number of snapshots of a source, or of instants of a period; None if it is unknown."""
+    """A source's number of snapshots, or a period's number of instants; None if unknown."""
     from serve_app.collect.prometheus.past import PastPeriod
 
     if isinstance(source, PastPeriod):

@@ -36,7 +36,7 @@ def record(
 ) -> None:
     """Record a live mesh as the collector sees it: a folder of recordings, an hour each.
 
-    Run it again to resume where the last complete segment ends; it reads what is missing from Prometheus.
+    Run it again to continue where the last complete segment ends; it reads the missing time from Prometheus.
 
     \b
     Example:

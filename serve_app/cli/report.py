@@ -1,4 +1,4 @@
-"""``tagae report``: writes an incident of a recording as one file, HTML or Markdown."""
+"""``tagae report``: writes a recorded incident as one file, HTML or Markdown."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -42,8 +42,8 @@ def rules(
 ) -> None:
     """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once an interval.
 
-    Load the rules into this Prometheus. The collector finds them, and uses them for 2,000 calls
-    and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
+    Load the rules into this Prometheus. The collector finds them, and uses them if the mesh has 2,000 calls or more.
+    The rate window and the interval come from the settings. Istio with and without sidecars uses the same
     metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
     -native to the kind. The rules of all kinds at once are too large for kubectl apply.
 
@@ -80,7 +80,7 @@ def rules(
 
 
 def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
-    """The rules for the objectives of all meshes that have some."""
+    """The rules for all meshes with objectives."""
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.shipped import KNOWN
     from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules

@@ -25,9 +25,9 @@ from serve_app.cli.options import (
 )
 from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
-REACH_SECONDS = 5.0  # in which something has to answer at the URL
+REACH_SECONDS = 5.0  # limit for an answer at the URL
 SINCE_STEP_SECONDS = 60.0  # as the service reads the past of a new mesh
-PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
+PATIENCE_SECONDS = 300.0  # limit for one request to a busy service: a pause must not end a long run
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Period(NamedTuple):
-    """A past period of a live mesh, with a snapshot each ``step_seconds``, or each interval of the settings if that is
+    """A past period of a live mesh, with a snapshot every ``step_seconds``, or every configured interval if that is
     longer."""
 
     begin: datetime
@@ -119,7 +119,7 @@ def _parse_period(begin: str | None, since: str | None, end: str | None) -> Peri
 def _check_options(
     recording: Path | None, mesh: str | None, *, url: str | None, period: Period | None, local: object
 ) -> None:
-    """Refuse options that do not fit each other; ``local``: options of this process, which a service does not have."""
+    """Refuse incompatible options; ``local``: options that apply only if this process scores."""
     if url and local:
         raise typer.BadParameter(
             "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
@@ -135,7 +135,7 @@ def _check_options(
 
 
 def _read_settings(config: Path | None, settings: list[str] | None, weights: Path | None) -> "Settings":
-    """The settings; ``weights`` also in place of the weights of single meshes."""
+    """The settings; ``weights`` also replaces the meshes' own weights."""
 
     chosen = read_settings(config, settings, {"model.weights": weights})
     if weights is None:
@@ -175,8 +175,8 @@ def _through_service(
     warmups: "Iterable[Source]",
     source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
-    """Yield the verdicts of a service. A mesh that this run created is deleted at the end, even after a failure."""
-    from model.snapshot import with_good_names  # recordings may hold names that a service rejects
+    """Yield a service's verdicts. A mesh that this run created is deleted at the end, even after a failure."""
+    from model.snapshot import with_good_names  # recordings may contain names that a service rejects
     from serve_app.api.client import Client
     from serve_app.errors import Forbidden, UnknownMesh
 
@@ -190,7 +190,7 @@ def _through_service(
         on_retry=print_note,
     ) as client:
         with spinner(f"connecting to {url}"):
-            client.meshes()  # a service that is not there is reported before the recording is read
+            client.meshes()  # reports an unavailable service before the recording is read
         try:
             for warmup in warmups:
                 for snapshot in read(warmup, "warming up"):
@@ -199,7 +199,7 @@ def _through_service(
         finally:
             if not mesh:
                 try:
-                    with suppress(UnknownMesh), spinner(f"deleting the mesh {name}"):  # unknown: nothing was pushed yet
+                    with suppress(UnknownMesh), spinner(f"deleting the mesh {name}"):  # unknown: nothing was pushed
                         client.delete(name)
                 except Forbidden:
                     print_note(f"could not delete the mesh {name}: the token has no admin scope")
@@ -207,7 +207,7 @@ def _through_service(
 
 @contextmanager
 def _open_output(output: Path) -> Iterator[TextIO]:
-    """The file to write, or stdout. A file of an earlier run stays unchanged until all snapshots are scored."""
+    """The file to write, or stdout. An earlier run's file stays unchanged until all snapshots are scored."""
     if str(output) == "-":
         yield sys.stdout
         return

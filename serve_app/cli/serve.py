@@ -20,8 +20,8 @@ from serve_app.runtime.environment import leave_other_clusters
 from serve_app.runtime.kept import Kept
 from serve_app.runtime.supervisor import News, watch
 
-LINES = 4  # about the past of a mesh, where there is no bar
-LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
+LINES = 4  # about a mesh's past, if there is no bar
+LOST = 75  # exit code of a service that cannot continue (EX_TEMPFAIL)
 OWNS_PROCESS = "owns the process"  # what the console script passes to its commands
 
 
@@ -49,15 +49,16 @@ def serve(
     if single:
         _serve_single(config, overrides(settings, {"serve.host": host, "serve.port": port}))
         return
-    # A program that calls this command in its own process would be replaced by the keeper.
+    # The keeper would replace a program that calls this command in its own process.
     kept = Kept.begin() if context.obj == OWNS_PROCESS else Kept.without_keeper()
     given = overrides(settings, {"serve.host": host, "serve.port": kept.port or port})
-    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
+    leave_other_clusters()  # before Python imports Ray, which then reads some of the variables
     _serve_on_ray(config, given, kept)
 
 
 def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> None:
-    """Run the service until it is stopped. If it cannot go on, end this process, and the keeper starts another."""
+    """Run the service until it is stopped. If it cannot continue, end this process, and the keeper starts another
+    one."""
     from serve_app.settings import load
 
     chosen = load(config, given)
@@ -82,15 +83,15 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
         reason = watch(url, lifetime.ended, terminal.tell)
     if reason:
         print_state("lost:", f"{reason}; the service starts again", "bold yellow")
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Ray prints pages of its log about it
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Ray prints pages of logs about it
             lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
 
 
 class Terminal:
-    """Shows what changes while the service runs: receivers that fail, and how much of the past of new meshes has been
-    read. That is a bar for each mesh where there is a terminal, else lines."""
+    """Shows changes while the service runs: failing receivers, and how much of new meshes' past has been read, as a bar
+    per mesh on a terminal, otherwise as lines."""
 
     def __init__(self) -> None:
         self._bars, self._news = bars(), News()
@@ -146,7 +147,7 @@ def _serve_single(config: Path | None, given: dict[str, Any]) -> None:
         places = "".join(f"\n  gRPC: {address}" for address in grpc)
         print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}{places}\n  Stop with Ctrl-C", "bold green")
 
-    # asyncio.run would wait for a poll under way.
+    # asyncio.run would wait for a running poll.
     with closing(asyncio.new_event_loop()) as loop:
         loop.run_until_complete(run(settings, print_ready))
     # All state is saved. A query that hangs would delay the end of the interpreter.

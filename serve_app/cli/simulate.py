@@ -15,7 +15,7 @@ BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
 
 
 class SimulateCommand(TyperCommand):
-    """The command, whose help lists the faults and changes that the simulator has."""
+    """The command; its help lists the simulator's faults and changes."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from lab.simulator.events.faults import CATALOGUE
@@ -142,7 +142,7 @@ def simulate(
 
 
 def _explain_no_fault(first: int, snapshots: int) -> str:
-    """Why a run has no fault although faults are wanted, and what to change."""
+    """Explain why a run has no fault although faults are wanted, and what to change."""
     from lab.simulator.scenario import latest_end
 
     needed = latest_end(first)

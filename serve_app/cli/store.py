@@ -69,7 +69,7 @@ def history(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Write the history of a mesh as the Parquet files that the store has, to open them with DuckDB or pandas.
+    """Export a mesh's history as the store's Parquet files, for DuckDB or pandas.
 
     Columns: docs/state.md. The service may run meanwhile.
 
@@ -96,8 +96,8 @@ def _require_file(settings: "StoreSettings") -> None:
 
 
 def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
-    """Settings of the store at this place. ``other`` is the kind of another package that one of both stores has: its
-    options are not among our settings."""
+    """Settings for the store at this place. ``other`` is the kind of store from another package, if one of the two
+    stores has it: its options are not among our settings."""
     from serve_app.settings import StoreSettings
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")

@@ -1,4 +1,4 @@
-"""``tagae token``: manages the access tokens of a service."""
+"""``tagae token``: manages a service's access tokens."""
 
 from pathlib import Path
 from typing import Annotated

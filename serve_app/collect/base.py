@@ -1,4 +1,4 @@
-"""The interfaces of sources of snapshots, and what the collector knows of a poll."""
+"""The interfaces of snapshot sources, and the result of a poll."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # sources of other packages need none of these
     from serve_app.collect.prometheus.pods import PodCoverage
     from serve_app.collect.prometheus.survey import Survey
 
-Role = tuple[str, str]  # of a query, or of another request of a source: what it is about, and what it asks for
+Role = tuple[str, str]  # identifies a query or another source request: its subject, and the value that it asks for
 
 
 Outcome = Literal["ok", "warning", "problem"]
@@ -51,7 +51,7 @@ class Poll:
         answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
-        why: why there is no snapshot; beside a snapshot, the remarks.
+        why: why there is no snapshot; with a snapshot, the remarks.
         ignored_annotations: descriptions of invalid annotations.
         unmapped_queues: queues that belong to no service of the mesh.
         recorded: whether recording rules were read.
@@ -60,7 +60,7 @@ class Poll:
         survey: what ``arrival`` says in words; None: unknown.
         pods: which pods belong to which services; None: unknown.
         dropped: series that name no service, by query.
-        folded: names in labels that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+        folded: names in labels that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
     at: datetime
@@ -96,20 +96,19 @@ class PollSource(Protocol):
 
 
 class SnapshotSource(Protocol):
-    """A source of the snapshots of one mesh, in order of time. It needs one property and one generator."""
+    """A source that yields one mesh's snapshots in time order. It needs one property and one generator."""
 
     @property
     def interval_seconds(self) -> float:
         """Expected time between two snapshots, s."""
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots, oldest first; may never end. Each is made on demand and not stored."""
+        """Yield the snapshots, oldest first; may never end. Each is created on demand and not stored."""
 
 
 class LiveSource(Protocol):
-    """A source of a live mesh: what a package provides to read something else than Prometheus. It needs two methods
-    and no thread, no clock and no retries: the collector decides which instants are due, and asks again after a
-    failure.
+    """The source of a live mesh, which a package provides to read something other than Prometheus. It needs two methods
+    and no thread, clock or retries: the collector decides which instants are due, and asks again after a failure.
 
     Cost of each method: ``snapshot_at`` is called once an interval for each mesh, and up to
     ``collector.catch_up_snapshots`` times in a row after an outage. It runs in a thread of its own and may block, but
@@ -133,6 +132,6 @@ class LiveSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePlugin(Plugin[O]):
-    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``."""
+    """A source that settings can choose, provided by a package as an entry point of ``tagae.sources``."""
 
-    open: Callable[[O, CollectorSettings], LiveSource]  # of a mesh; all collected meshes have one interval and deadline
+    open: Callable[[O, CollectorSettings], LiveSource]  # all meshes share one interval and deadline

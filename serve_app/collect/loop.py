@@ -33,7 +33,7 @@ from serve_app.errors import (
 from serve_app.settings import CollectorSettings
 
 log = logging.getLogger(__name__)
-# Errors of a push after which the same push may succeed.
+# After these errors, the same push may succeed.
 RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, StoreConflict)
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
@@ -48,9 +48,9 @@ class PollSchedule:
     """When to poll a mesh."""
 
     interval_seconds: float = 15.0
-    behind_seconds: float = 15.0  # of the newest instant, so that all targets have been scraped
+    behind_seconds: float = 15.0  # delay before an instant is polled, so that all targets have been scraped
     catch_up: int = 20  # missed instants; older ones are given up
-    phase_seconds: float = 0.0  # of the instants, so that not all meshes poll at once
+    phase_seconds: float = 0.0  # offset within the interval, so that not all meshes poll at once
 
     def newest(self, now: float) -> float:
         """The newest instant that can be polled, Unix time."""
@@ -69,7 +69,7 @@ class PollSchedule:
 
 
 def poll_schedule(mesh: str, collector: CollectorSettings) -> PollSchedule:
-    """The schedule of a mesh, with an offset within the interval that depends on its name only."""
+    """The schedule of a mesh. Its offset within the interval depends only on the mesh's name."""
     digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
     interval = collector.interval_seconds
     phase = int.from_bytes(digest) / 2**32 * interval
@@ -90,9 +90,9 @@ class CollectorState:
         masked: queries whose values are missing in the newest snapshot.
         incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
             are complete.
-        seconds: duration of the slowest query of the newest poll.
+        seconds: duration of the newest poll's slowest query, s.
         problem: what went wrong in the newest poll or push.
-        events: of Kubernetes; None if they are not watched.
+        events: Kubernetes Events; None if they are not watched.
         replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 

@@ -1,4 +1,4 @@
-"""Opens the source of a mesh: its Prometheus, or what another package reads."""
+"""Opens a mesh's source: its Prometheus, or the source that another package provides."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,11 +14,11 @@ from serve_app.net.http import first_line
 from serve_app.plugins import SOURCES
 from serve_app.settings import CollectorSettings, MeshSettings
 
-ROLE = ("source", "snapshot")  # in place of a query of Prometheus
+ROLE = ("source", "snapshot")  # stands for a Prometheus query
 
 
 class OtherSource:
-    """Polls the source of another package; the same methods as :class:`MeshSource` has for the collector."""
+    """Polls another package's source, with the methods that the collector uses of :class:`MeshSource`."""
 
     workload_services: WorkloadServices = {}  # noqa: RUF012  # services are named by the source
 
@@ -55,7 +55,7 @@ def open_source(mesh: MeshSettings, collector: CollectorSettings) -> OpenedSourc
 
 
 def open_past(mesh: MeshSettings, collector: CollectorSettings, step: float) -> PastSource | OtherSource:
-    """Open the past of a collected mesh, with so many seconds between two snapshots. Errors as of
+    """Open the past of a collected mesh, with ``step`` seconds between two snapshots. Raises the errors of
     :func:`open_source`."""
     if mesh.other_source is None:
         return PastSource(mesh, collector, step, RANGE_WITHIN_SECONDS)

@@ -1,11 +1,11 @@
-"""Which of several collectors collects a mesh: the one that holds the lease of the mesh.
+"""Which of several collectors collects a mesh: the one that holds its lease.
 
-A lease ends unless its owner extends it in time. So another collector takes over within :data:`LEASE_SECONDS` and
-:data:`RENEWAL_SECONDS` of the owner's end, however the owner ended. The owner counts the time by its own clock, from
-before it asked, and so stops first.
+A lease expires unless its owner extends it in time. So another collector takes over within :data:`LEASE_SECONDS` plus
+:data:`RENEWAL_SECONDS` after the owner ends, however it ends. The owner measures the time by its own clock, from before
+its request, and so stops first.
 
 Leases save work; the verdicts do not depend on them. An owner that hangs and continues may push once more, beside the
-next owner. The store counts each instant once, and refuses another content for it.
+next owner. The store counts each instant once, and refuses different content for it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 class Leases(Protocol):
     """A store of leases, which several processes share. It needs two methods: ``hold`` is called for each mesh every
-    :data:`RENEWAL_SECONDS`, and must be one step for all processes; ``end`` once for each mesh. Both may block."""
+    :data:`RENEWAL_SECONDS`, and must be atomic across processes; ``end`` once for each mesh. Both may block."""
 
     def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
         """Take the lease of a mesh if it is free, or extend it if this process has it.
@@ -36,11 +36,11 @@ class Leases(Protocol):
             None: this process has it. The note of the owner: another process has it.
 
         Raises:
-            ServeError: whether this process has it is not known.
+            ServeError: it is unknown whether this process has it.
         """
 
     def end(self, mesh: str) -> None:
-        """End the lease if this process has it. Errors as in :meth:`hold`."""
+        """End the lease if this process has it. Raises the errors of :meth:`hold`."""
 
 
 class Ownership:
@@ -48,7 +48,7 @@ class Ownership:
 
     Args:
         leases: None: there is one collector, which owns all.
-        note: what the owner of a mesh says to other collectors.
+        note: what a mesh's owner tells the other collectors.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Ownership:
         renewal_seconds: float = RENEWAL_SECONDS,
     ) -> None:
         self._leases, self._note = leases, note
-        self._first = float("inf") if leases is None else 0.0  # until when a mesh is owned at first
+        self._first = float("inf") if leases is None else 0.0  # initial end of ownership
         self._lease_seconds, self._renewal_seconds = lease_seconds, renewal_seconds
         self._until = dict.fromkeys(meshes, self._first)  # s of the monotonic clock
         self._notes: dict[str, bytes] = {}  # of other owners
         self._renewed = asyncio.Event()
         self._has_ended = False
-        self._lock = Lock()  # no lease is taken while or after all are ended
+        self._lock = Lock()  # prevents new leases while and after all are ended
 
     def add(self, mesh: str) -> None:
         """Try to own one more mesh from now on."""

@@ -1,11 +1,11 @@
-"""Day zero: the last hours of a mesh that the service sees for the first time, from its Prometheus.
+"""Replays the last hours of a new mesh from its Prometheus.
 
 The snapshots of the past go through the same pipeline as live ones, so the first live snapshot meets baselines with a
 time of day, a history, and incidents that people can compare with what they know of that day. Their verdicts are marked
 as replayed, and no notification is sent.
 
-Prometheus answers one range at a time, while the snapshots of the range before are scored. How long a range is depends
-on the number of its samples. After a restart, the replay continues behind the newest replayed verdict.
+Prometheus answers one range while the previous range's snapshots are scored. A range's length depends on the number of
+its samples. After a restart, the replay continues after the newest replayed verdict.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from serve_app.collect.prometheus.client import Instants
 from serve_app.collect.prometheus.past import PastSource, range_length
 from serve_app.errors import ServeError
 
-STEP_SECONDS = 60.0  # between two replayed snapshots, at least
-ATTEMPTS, PAUSE_SECONDS = 5, 10.0  # for a range, or a snapshot, and the time between two
+STEP_SECONDS = 60.0  # minimum time between two replayed snapshots
+ATTEMPTS, PAUSE_SECONDS = 5, 10.0  # for a range or a snapshot; wait between two attempts
 log = logging.getLogger(__name__)
 
 
@@ -33,11 +33,11 @@ class Replay:
     """Replays the past of one mesh.
 
     Attributes:
-        push: hands a snapshot to the service; raises the service's error if it is refused.
+        push: sends a snapshot to the service; raises the service's error if it is refused.
         newest: Unix time of the newest instant that can be polled.
-        note: takes how much of the past has its verdict, from 0 to 1.
+        note: gets the share of the past that has verdicts, from 0 to 1.
         is_owner: whether this process collects the mesh now; another one may.
-        thread: reads the ranges, of all meshes. That may take a minute, and live polls and leases must not wait for it.
+        thread: reads all meshes' ranges. That may take a minute, and live polls and leases must not wait for it.
         step_seconds: time between two snapshots.
     """
 
@@ -57,11 +57,11 @@ class Replay:
             begin: Unix time.
 
         Returns:
-            Unix time of the newest pushed snapshot; None: there was none.
+            Unix time of the newest pushed snapshot; None: none was pushed.
         """
         first = begin // self.step_seconds * self.step_seconds
         done: float | None = None
-        logged = 0  # quarters
+        logged = 0  # number of quarters
         log.info("mesh %s: its last %.1f hours are read from Prometheus", self.mesh, (self.newest() - first) / 3600)
         async with aclosing(self._ranges(first)) as ranges:
             async for polls in ranges:
@@ -79,7 +79,7 @@ class Replay:
         return done
 
     async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
-        """Yield the polls of one range after the other, up to the present. The next range is read meanwhile."""
+        """Yield one range's polls after the other, up to the present. The next range is read meanwhile."""
         step = self.step_seconds
 
         def read_next(count: int) -> asyncio.Task[Sequence[Poll] | None] | None:
@@ -100,7 +100,7 @@ class Replay:
                     reading.cancel()
 
     async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
-        """The polls of a range; None if Prometheus does not answer, however often it is asked."""
+        """A range's polls; None if Prometheus answers none of the attempts."""
         why = ""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -114,7 +114,7 @@ class Replay:
         return None
 
     async def _push(self, snapshot: MeshSnapshot) -> bool:
-        """Push one snapshot. Returns whether the replay can go on."""
+        """Push one snapshot. Returns whether the replay can continue."""
         for _ in range(ATTEMPTS):
             try:
                 await self.push(snapshot)

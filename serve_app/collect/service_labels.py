@@ -1,8 +1,7 @@
-"""Which service the labels of a series name, in any dialect.
+"""Finds the service that a series' labels name, in any dialect.
 
-Labels also hold texts that name no service: the host by which a caller found it, a pod, the address of a visitor, the
-id of a container. A service is one node, however it was addressed, and everything outside the mesh is one node of each
-kind.
+Labels also hold texts that are not service names: the host that a caller used, a pod, a visitor's address, a container
+id. A service is one node, however it was addressed, and everything outside the mesh is one node of each kind.
 
 | text | service |
 |---|---|
@@ -21,12 +20,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from model.names import escape_name, escape_namespace
 
-LATE = "unknown"  # value of labels that are filled after a connection, and stay like this if there is none
+LATE = "unknown"  # value of labels that are filled only after a connection
 OUTSIDE = "external"  # namespace of everything outside the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
-NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
-SAFE = "[bcdfghjklmnpqrstvwxz2456789]"  # of these, which spell no words, Kubernetes makes the ends of names
-POD_NAMES = "pods"  # kind of names with the end of a pod's name
+NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one node; as callers, they are not services
+SAFE = "[bcdfghjklmnpqrstvwxz2456789]"  # Kubernetes generates the ends of names from these, which spell no words
+POD_NAMES = "pods"  # the kind of a name that ends like a pod's name
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
 _CONSUL = re.compile(r"(?:.+[.])?([^.]+)[.](?:service|virtual|connect)(?:[.].+)?[.]consul(?::[0-9]+)?")
@@ -37,7 +36,7 @@ _NUMBERED = re.compile(  # machines, pods and clients in DNS
     rf"|(?:.*[^0-9])?{_OCTET}([.-]){_OCTET}\1{_OCTET}\1{_OCTET}(?:[^0-9].*)?[.][a-z][a-z0-9-]+"
 )
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}|i-[0-9a-f]{{8,17}}", re.IGNORECASE)  # of machines: i-
+_HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}|i-[0-9a-f]{{8,17}}", re.IGNORECASE)  # i-: machines
 _POD = re.compile(
     f"(.+?)-(?:(?:{SAFE}{{8,10}}|[0-9]{{8,10}})-{SAFE}{{5}}"
     f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID}|_[0-9]+_)"
@@ -46,10 +45,10 @@ _POD = re.compile(
 
 @dataclass(slots=True)
 class ServiceLabels:
-    """Reads names, and remembers them: a mesh has few names in many series.
+    """Reads names, and caches them: a mesh has few names in many series.
 
     Attributes:
-        folded: names that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+        folded: names that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
     folded: dict[str, str] = field(default_factory=dict)
@@ -59,8 +58,8 @@ class ServiceLabels:
         """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
 
         Args:
-            namespaces, names: values of the labels that may tell them, the best first. A host may tell both.
-            is_fixed: the dialect knows no namespaces, so a host tells none.
+            namespaces, names: values of the labels that may contain them, the best first. A host may contain both.
+            is_fixed: the dialect has no namespaces, so a host's namespace is ignored.
         """
         given = namespaces, names, is_fixed
         found = self._known.get(given)
@@ -92,12 +91,12 @@ class ServiceLabels:
 
 
 def is_late(namespace: str) -> bool:
-    """Whether a namespace is not known, even if its cluster is."""
+    """Whether a namespace is unknown, even if its cluster is known."""
     return namespace == LATE or namespace.endswith((f".{LATE}", "."))
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an address, or made of one, with or without a port."""
+    """Whether a name is an address, or derived from one, with or without a port."""
     return name == "localhost" or _NUMBERED.fullmatch(name) is not None or _parse(name) is not None
 
 

@@ -1,5 +1,5 @@
-"""The Ray Serve deployments: a file for each of the small ones, a folder for each of the others.
+"""The Ray Serve deployments. Small ones have a file each, the others a folder.
 
-:mod:`gate` and :mod:`http` take requests, :mod:`session` owns meshes, and :mod:`scoring` scores their snapshots. The
+:mod:`gate` and :mod:`http` accept requests, :mod:`session` owns meshes, and :mod:`scoring` scores their snapshots. The
 collector polls meshes, and the notifier delivers alerts.
 """

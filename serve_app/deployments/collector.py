@@ -1,5 +1,5 @@
-"""Collector: polls the meshes of the settings, and those that people connect on the page, and hands their snapshots to
-the sessions of the meshes."""
+"""Collector: polls configured meshes and meshes that people connect on the page, and sends their snapshots to the
+meshes' sessions."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ from serve_app.stores.opening import open_leases
 from serve_app.web.history import metric_table
 from serve_app.web.period import RangeSteps, Subject, TimeRange
 
-if TYPE_CHECKING:  # the collector needs no torch
+if TYPE_CHECKING:  # the collector does not need torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
-PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer
-FOLLOW_SECONDS = 3.0  # between two looks at which meshes are connected
+PAST_SHARE = 0.7  # share of a request's deadline for Prometheus' answer
+FOLLOW_SECONDS = 3.0  # time between two reads of the connected meshes
 log = logging.getLogger(__name__)
 
 
 class Collector:
-    """Collects the meshes that it owns: all, unless there are other replicas. Each mesh has a loop of its own, and
-    waits for its own Prometheus only. A second loop watches the Events of its cluster if the settings name one.
+    """Collects the meshes that it owns: all, unless there are other replicas. Each mesh has its own loop, which waits
+    only for its own Prometheus. If the settings name a cluster, a second loop watches its Events.
 
     Args:
         settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
 
     Attributes:
-        _connected: of the meshes of the page, the Prometheus that is polled.
+        _connected: the polled Prometheus of each mesh that was connected on the page.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
@@ -79,9 +79,9 @@ class Collector:
         self._past = PastReader(self._meshes, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._past_thread = ThreadPoolExecutor(1, "past")
         self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
-        self._tasks: set[asyncio.Task[None]] = set()  # all others
+        self._tasks: set[asyncio.Task[None]] = set()  # all other tasks
         self._instruments = open_instruments()
-        self.__del__ = self.close  # for Serve; Python itself would call the one of a class, and await nothing
+        self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: the loops start then.
@@ -98,15 +98,15 @@ class Collector:
             raise RuntimeError(f"a task of the collector has ended: {ended[0].exception()!r}")
 
     async def states(self) -> list[CollectorState]:
-        """The state of each collected mesh, as its owner said it last."""
+        """The state of each collected mesh, as its owner last reported it."""
         notes = {mesh: self._ownership.note_of(mesh) for mesh in self._loops}
         return [self._state(mesh) if note is None else CollectorState.unpack(note) for mesh, note in notes.items()]
 
     async def connect(self, mesh: str, prometheus: str) -> MeshPicture:
-        """Collect a mesh from now on, also after a restart, and return what its Prometheus shows of it.
+        """Collect a mesh from now on, also after a restart, and return a picture of what its Prometheus shows.
 
         Raises:
-            InvalidParameter: the settings have its source.
+            InvalidParameter: its source is in the settings.
             NoTelemetry: nothing can be read there. Nothing was changed.
         """
         if self._settings.mesh(mesh).is_collected:
@@ -121,7 +121,7 @@ class Collector:
         return draw_picture(poll.snapshot, chosen.entry_points)
 
     async def update_connections(self) -> None:
-        """Poll the meshes that are connected now, beside the meshes of the settings, and no others."""
+        """Poll exactly the configured and the currently connected meshes."""
         caller = Caller(Deadline.after(self._deadline_seconds))
         known = await caller.ask(api_of(self._sessions).connections.all)
         known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}
@@ -137,11 +137,11 @@ class Collector:
             self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
     async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
-        """The metrics of a service, or of calls, in a period, from the mesh's Prometheus.
+        """Read a service's or calls' metrics in a period from the mesh's Prometheus.
 
         Raises:
             UnknownMesh: the mesh is not collected.
-            NoTelemetry: it has no Prometheus, or this has no data of the period.
+            NoTelemetry: it has no Prometheus, or Prometheus has no data for the period.
         """
         self._require_collected(mesh)
         found = await asyncio.to_thread(self._past.read, mesh, period.start, period.end, period.points)
@@ -153,12 +153,12 @@ class Collector:
         return steps, PastSeries(subject.metrics, times, values, np.full(len(times), np.nan, np.float32))
 
     async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
-        """The mesh at a past time, packed. Errors as in :meth:`past`."""
+        """The mesh at a past time, packed. Raises the errors of :meth:`past`."""
         self._require_collected(mesh)
         return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
 
     async def close(self) -> None:
-        """Collect nothing any more, and leave the meshes to other collectors. Serve awaits it when a replica ends."""
+        """Stop collecting, and leave the meshes to other collectors. Serve awaits this when a replica ends."""
         for task in (*self._tasks, *self._collecting.values()):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._collecting.values(), return_exceptions=True)
@@ -169,11 +169,11 @@ class Collector:
             raise UnknownMesh(f"mesh {mesh!r}: its snapshots are pushed, so its past is only what is stored")
 
     def _with_source(self, mesh: str, prometheus: str) -> MeshSettings:
-        """The settings of a mesh that was connected on the page."""
+        """Settings for a mesh that was connected on the page."""
         return self._settings.mesh(mesh).model_copy(update={"prometheus": prometheus})
 
     async def _follow_connections(self) -> None:
-        """Collect the meshes that people connect, and no longer those that they delete, until cancelled."""
+        """Until cancelled, collect meshes that people connect, and stop collecting meshes that they delete."""
         problem = ""
         while True:
             try:
@@ -195,7 +195,7 @@ class Collector:
         return MeshCollector(name, source, push, schedule, lambda: self._ownership.is_owner(name))
 
     async def _push_live(self, mesh: str, source: OpenedSource, snapshot: MeshSnapshot) -> None:
-        """Push a snapshot, and count it as a gate counts the ones that arrive over HTTP."""
+        """Push a snapshot, and count it as a gate counts snapshots that arrive over HTTP."""
         watch = self._watches.get(mesh)
         events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
         try:
@@ -216,7 +216,7 @@ class Collector:
         await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, connected=connected, **more)
 
     async def _collect(self, one: MeshCollector) -> None:
-        """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
+        """Collect a mesh while this replica owns it, starting after the service's newest snapshot."""
         mesh = one.state.mesh
         while True:
             with set_log_context(mesh):
@@ -226,7 +226,8 @@ class Collector:
                 await one.run()
 
     def _past_of(self, one: MeshCollector, after: float) -> ReadPast | None:
-        """Reads the past of a mesh after a Unix time; None if its source has none, or the settings want none."""
+        """Return a function that reads a mesh's past after a Unix time; None if its source has no past, or the settings
+        want none."""
         mesh, hours = one.state.mesh, self._collector.replay_hours
         settings = self._meshes[mesh]
         if settings.other_source is not None or not hours:
@@ -250,7 +251,7 @@ class Collector:
         async def read() -> float | None:
             try:
                 return await replay.run(max(time.time() - 3600 * hours, after + step))
-            except Exception:  # without its past, a mesh is watched as well
+            except Exception:  # a mesh is watched even without its past
                 log.exception("mesh %s: its past could not be read", mesh)
                 return None
             finally:
@@ -259,8 +260,8 @@ class Collector:
         return read
 
     async def _resume(self, mesh: str) -> Resume:
-        """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and
-        the missed ones would not be known."""
+        """Where to continue with a mesh. Waits until a session answers: before that, no snapshot could be pushed, and
+        the missed ones would be unknown."""
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
@@ -271,8 +272,8 @@ class Collector:
 
 
 def _poll_once(mesh: MeshSettings, collector: CollectorSettings, within: float) -> Poll:
-    """Poll a mesh as the collector will. If its data arrive late, once more for an earlier instant; ``within`` s each
-    time."""
+    """Poll a mesh as the collector will. If its data arrive late, poll an earlier instant again. Each poll takes up to
+    ``within`` s."""
     at = datetime.now(UTC) - timedelta(seconds=collector.behind_seconds)
     with closing(MeshSource(mesh, collector.model_copy(update={"deadline_seconds": within}))) as source:
         poll = source.poll(at)

@@ -1,10 +1,10 @@
-"""The load of a replica, as it reports it for autoscaling."""
+"""A replica's load, as reported for autoscaling."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-REQUESTS = "requests"  # name of the metric that replicas report
+REQUESTS = "requests"  # name of the replicas' metric
 
 
 class RequestLoad:

@@ -1,6 +1,7 @@
-"""Notifier: reads verdicts from the store, and sends alerts and events. One replica, since their state has one owner.
+"""Notifier: reads verdicts from the store, and sends alerts and events. There is one replica, since their state has one
+owner.
 
-No one calls it. A session that has stored a verdict has done all that a notification needs.
+No one calls it. Once a session has stored a verdict, its part in the notification is done.
 """
 
 import asyncio
@@ -16,10 +17,10 @@ from serve_app.stores.state_store import StateStore
 
 
 class Notifier:
-    """Notifies the receivers of the settings.
+    """Notifies the configured receivers.
 
     Args:
-        settings: its ``notify`` and ``store``.
+        settings: ``notify`` and ``store`` are used.
 
     Raises:
         BadSettings: certificates cannot be read.
@@ -36,7 +37,7 @@ class Notifier:
 
         self._leader = Leader(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
         self._delivering: asyncio.Task[None] | None = None
-        self.__del__ = self.close  # for Serve; Python itself would call the one of a class, and await nothing
+        self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: delivery starts then.
@@ -50,13 +51,13 @@ class Notifier:
             raise RuntimeError("delivery of alerts has ended") from self._delivering.exception()
 
     async def close(self) -> None:
-        """Deliver waiting alerts, within their deadline. Serve awaits it when a replica ends."""
+        """Deliver waiting alerts within their deadline. Serve awaits this when a replica ends."""
         await self._leader.close()
 
 
 def _draw(store: StateStore, mesh: str, incident: str) -> str:
-    """The picture of an incident in the kept snapshots of its mesh, as SVG."""
-    from serve_app.web.report.picture import incident_picture  # only a receiver that shows pictures needs it
+    """Draw an incident from its mesh's stored snapshots, as SVG."""
+    from serve_app.web.report.picture import incident_picture  # only receivers with pictures need it
 
     window = [snapshot for _, snapshot in unpack_window(store.window(mesh))]
     verdicts = [StoredVerdict.unpack(verdict) for verdict in store.verdicts(mesh, None, limit=-1)]

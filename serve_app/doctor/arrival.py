@@ -1,4 +1,5 @@
-"""How the series of a mesh arrive: how often, how late, from which clusters and servers, and which pods they cover."""
+"""Describes how a mesh's series arrive: how often, how late, from which clusters and servers, and which pods they
+cover."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,7 @@ MAX_NAMED = 5
 def arrival_findings(
     remarks: Sequence[Finding], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
-    """Yield what a survey of the series found; ``mesh`` and the ``address`` of its Prometheus are for the lines of
-    `tagae.toml`."""
+    """Yield a survey's findings; ``mesh`` and its Prometheus' ``address`` are for the lines of `tagae.toml`."""
     for one in remarks:
         yield replace(one, toml=_toml(one.toml, mesh, address))
     if pods is not None and pods.pods:
@@ -61,7 +61,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
 
 
 def _toml(setting: str, mesh: str, address: str) -> str:
-    """The lines of `tagae.toml` for a setting, with those that say where it belongs."""
+    """The lines of `tagae.toml` for a setting, including its table."""
     if not setting:
         return ""
     if setting.partition(" ")[0] in CollectorSettings.model_fields:

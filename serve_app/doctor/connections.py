@@ -1,4 +1,4 @@
-"""Checks what the service connects to: receivers, the OpenID provider, logs and traces. No alert is sent."""
+"""Checks the service's connections: receivers, the OpenID provider, logs and traces. No alert is sent."""
 
 import asyncio
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ def check_receivers(settings: Settings) -> Iterator[Finding]:
 
 
 def check_provider(settings: Settings) -> Iterator[Finding]:
-    """Ask the provider that people sign in at for its metadata: reachable, the right issuer, keys, and what to register
-    there. Yields nothing without a provider."""
+    """Check the sign-in provider's metadata: whether it is reachable, its issuer and keys, and what to register there.
+    Yields nothing without a provider."""
     if settings.serve.oidc is None:
         return
     try:
@@ -49,7 +49,7 @@ def check_provider(settings: Settings) -> Iterator[Finding]:
         require_provider(rules)
         from serve_app.access.oidc.provider import Provider  # needs the extra
 
-        assert rules.oidc is not None  # as in the settings
+        assert rules.oidc is not None  # checked by the settings
         found = asyncio.run(Provider(rules.oidc, DEADLINE_SECONDS).metadata())
     except (BadSettings, ProviderFailed) as error:
         yield Finding("openid provider", "problem", str(error), PROVIDER_REMEDY)
@@ -63,7 +63,7 @@ def check_provider(settings: Settings) -> Iterator[Finding]:
 
 
 def check_tools(settings: Settings) -> Iterator[Finding]:
-    """Send the query of each mesh to its logs and traces, for a service that does not exist."""
+    """Send each mesh's queries to its logs and traces, for a service that does not exist."""
     now = datetime.now(UTC)
     question = ToolQuestion("tagae", "doctor", now - timedelta(minutes=5), now)
     for mesh, chosen in settings.meshes.items():
@@ -79,7 +79,7 @@ def check_tools(settings: Settings) -> Iterator[Finding]:
 
 
 def check_traces(settings: Settings) -> Iterator[Finding]:
-    """Send a request without spans to the collector of traces, if there is one."""
+    """Send a request without spans to the trace collector, if there is one."""
     traces = settings.traces
     if not traces.endpoint:
         return

@@ -1,4 +1,4 @@
-"""The drift of meshes of a running service, as findings."""
+"""Reports the drift of a running service's meshes as findings."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ MAX_NAMED = 5
 
 
 def check_drift(client: Client, mesh: str | None = None) -> list[Finding]:
-    """Return the findings on one mesh of a service, or on all that the caller may see.
+    """Return the findings on one mesh, or on all meshes that the caller may see.
 
     Raises:
         ServeError: the service does not answer, or has no such mesh.
@@ -24,7 +24,7 @@ def check_drift(client: Client, mesh: str | None = None) -> list[Finding]:
 
 
 def drift_findings(mesh: str, drift: DriftDocument) -> Iterator[Finding]:
-    """Yield what is known of the drift of a mesh, and of the quality of its data."""
+    """Yield findings on a mesh's drift and data quality."""
     subject = f"drift of {mesh}"
     for advice in drift.advice:
         yield Finding(subject, "warning", advice.text, f"{advice.purpose}: {advice.command}")

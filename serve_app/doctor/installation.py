@@ -29,7 +29,7 @@ from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite.file import FILE_NAME, count_meshes
 
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
-LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
+LABORATORY = "lab"  # the only package that an installation may lack, as container images do
 LIBRARIES = ("ray", "numpy", "pymetis", "pyarrow", "msgspec", "pydantic", "safetensors", "networkx", "fastapi")
 EXTRAS = {
     "torch-geometric": "only for data sets and networks of PyTorch Geometric",
@@ -41,7 +41,7 @@ EXTRAS = {
     "google-auth": "only for Google's managed Prometheus",
 }
 MIN_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
-PROBE_SECONDS = 6.0  # for the answer of a service on the port, which may be starting
+PROBE_SECONDS = 6.0  # limit for the answer of a service on the port, which may be starting
 MIN_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
 
@@ -93,7 +93,7 @@ def _libraries(_: Settings) -> Iterator[Finding]:
 
 
 def _names(_: Settings) -> Iterator[Finding]:
-    """Other projects may have packages of the same name: Hugging Face has ``kernels``."""
+    """Other projects may have packages with the same names: Hugging Face has ``kernels``."""
     owners = metadata.packages_distributions()
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -208,7 +208,7 @@ def _port(settings: Settings) -> Iterator[Finding]:
 
 
 def _find_running(settings: Settings) -> str:
-    """The TAGAE that listens on the port of the settings, in words; empty if another program does."""
+    """Describe the TAGAE that listens on the configured port; empty if another program does."""
     scheme = "https" if settings.serve.certificate_file else "http"
     try:  # its certificate may be for another name, and no secret is sent
         url = f"{scheme}://{settings.serve.host}:{settings.serve.port}/healthz"
@@ -266,7 +266,7 @@ def _ray(_: Settings) -> Iterator[Finding]:
 
 
 def _finding(subject: str, found: str, is_ok: bool, otherwise: Outcome, remedy: str) -> Finding:
-    """A finding that is ok, or has the outcome ``otherwise`` and a remedy."""
+    """A finding that is ok, or has a remedy and the outcome ``otherwise``."""
     return Finding(subject, "ok", found) if is_ok else Finding(subject, otherwise, found, remedy)
 
 

@@ -1,4 +1,4 @@
-"""A picture of the mesh that a snapshot shows, and what looks wrong about it."""
+"""A picture of the mesh in a snapshot, and what looks wrong about it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from model.names import list_first
 from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric, mark_services
 
 BUSIEST = 5  # services that are shown
-NAMED = 3  # services that a line about several of them names
+MAX_NAMED = 3  # services that a line names
 RATE, P50, P99 = NodeMetric.REQUEST_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
-COUNTED_TWICE = 1.5  # times the requests that a service got, above which its callers must be wrong
+COUNTED_TWICE = 1.5  # if callers report more than this multiple of a service's requests, they must be wrong
 UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which callers are missing
 
 
@@ -30,13 +30,13 @@ class MeshPicture:
 
     services: int
     calls: int
-    entry_points: tuple[str, ...]  # services that get requests from outside, the busiest first
-    busiest: tuple[BusyService, ...]  # those whose requests are known
-    odd: tuple[str, ...]  # what looks wrong, a sentence each
+    entry_points: tuple[str, ...]  # services with requests from outside, the busiest first
+    busiest: tuple[BusyService, ...]  # services with known requests
+    odd: tuple[str, ...]  # what looks wrong, one sentence each
 
 
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
-    """The picture of a snapshot; ``entry_points`` are the ids that the settings name."""
+    """Draw a snapshot's picture; ``entry_points`` are the ids in the settings."""
     ids = snapshot.node_ids
     is_entry = find_entry_points(ids, snapshot.edge_index, entry_points)
     requests = _requests(snapshot, is_entry)
@@ -57,8 +57,8 @@ def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> 
 
 
 def _requests(snapshot: MeshSnapshot, is_entry: BoolArray) -> Values:
-    """Requests of the services ``[N]``, 1/s; not a number where unknown. A gateway reports requests only as their
-    source, so those that it passes on stand for them."""
+    """Requests of the services ``[N]``, 1/s; NaN if unknown. A gateway reports requests only as their source, so the
+    requests that it passes on count for it."""
     known = snapshot.node_observed[:, RATE]
     found = np.where(known, snapshot.node_features[:, RATE].astype(np.float64), np.nan)
     rows = np.flatnonzero(is_entry)
@@ -70,8 +70,8 @@ def _requests(snapshot: MeshSnapshot, is_entry: BoolArray) -> Values:
 def _unusual_entry_points(
     snapshot: MeshSnapshot, is_entry: BoolArray, named: BoolArray, requests: Values
 ) -> Iterator[str]:
-    """Services without callers: all but those that the settings name, else all but the busiest. It is unusual, too, if
-    there is none."""
+    """Services without callers that the settings do not name as entry points, or, without such settings, all but the
+    busiest. Having none is unusual, too."""
     if not is_entry.any():
         yield (
             "every service is called by another one, so all requests count as requests from outside: name the services "
@@ -98,7 +98,7 @@ def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
 
 
 def _in_pieces(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Callers and callees that have different names make a graph of pairs."""
+    """If callers and callees have different names, the graph consists of pairs."""
     calling, called = (np.zeros(snapshot.num_nodes, bool) for _ in range(2))
     calling[snapshot.edge_index[0]], called[snapshot.edge_index[1]] = True, True
     if snapshot.num_edges > 1 and calling.sum() > 1 and not (calling & called).any():
@@ -106,7 +106,7 @@ def _in_pieces(snapshot: MeshSnapshot) -> Iterator[str]:
 
 
 def _without_requests(snapshot: MeshSnapshot, requests: Values) -> Iterator[str]:
-    """Services that are called, and measure no requests of their own."""
+    """Called services that do not measure their own requests."""
     unknown = np.isnan(requests)
     if unknown.any():
         names = _list(snapshot, unknown)
@@ -140,7 +140,7 @@ def _slow(snapshot: MeshSnapshot) -> Iterator[str]:
 
 
 def _callers_disagree(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Callees that got fewer requests than their callers sent, or far more."""
+    """Callees that received fewer requests than their callers sent, or far more."""
     requests = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
     sent = np.bincount(snapshot.edge_index[1], requests, snapshot.num_nodes)
     got = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0)
@@ -169,7 +169,7 @@ _CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
 
 
 def _list(snapshot: MeshSnapshot, which: BoolArray) -> str:
-    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(which)], NAMED)
+    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(which)], MAX_NAMED)
 
 
 def _verb(which: BoolArray, one: str, several: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks the Redis server of the store: connection, version, what survives a restart, what happens if it is full."""
+"""Checks the store's Redis server: connection, version, what survives a restart, and what happens if it is full."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,7 +18,7 @@ _AOF = "set appendonly yes and appendfsync everysec"
 
 
 def check_redis(settings: StoreSettings) -> Iterator[Finding]:
-    """Query Redis, and yield the findings, for each primary of a Cluster. Changes nothing."""
+    """Query Redis and yield findings, for each primary in a Cluster. Changes nothing."""
     with closing(RedisServer(settings)) as server:
         try:
             found = server.call(lambda client: [_describe(one) for one in RedisServer.primaries(client)])
@@ -48,8 +48,8 @@ def _version(found: dict[str, Any], subject: str, url: str) -> Finding:
     number = tuple(int(part) for part in version.split(".")[:2])
     text = f"{url}, {name} {found.get(f'{name}_version', version)}"
     if number < MIN_VERSION:
-        least = ".".join(map(str, MIN_VERSION))
-        return Finding(subject, "problem", text, f"expected {least} or later: use a newer server")
+        minimum = ".".join(map(str, MIN_VERSION))
+        return Finding(subject, "problem", text, f"expected {minimum} or later: use a newer server")
     return Finding(subject, "ok", text)
 
 

@@ -1,7 +1,7 @@
-"""How fast this machine scores the meshes of a store: ``tagae doctor --bench``.
+"""Measures how fast this machine scores a store's meshes: ``tagae doctor --bench``.
 
-The kept snapshots of a mesh are pushed again, in this process and to a store of their own, which is deleted afterwards.
-A push has all that a session does: decode the body, score, and store. HTTP and Ray come on top.
+A mesh's stored snapshots are pushed again in this process, to a temporary store. A push includes everything that a
+session does: decode the body, score, and store. HTTP and Ray are extra.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from serve_app.stores.scored_snapshot import StoredVerdict, unpack_window
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 
-TARGET_MS = 50.0  # from the body of a snapshot to its stored verdict, in 99 of 100 cases
-MAX_MESHES = 5  # that are measured, the largest ones
-LEARNED, MEASURED = 20, 100  # snapshots of each
-LONGEST_SECONDS = 20.0  # after which a mesh is measured with fewer
-LARGE_SHARE = 0.5  # of a push: from here on, a shorter pass of the network shortens the push
-BUSY_SHARE = 0.7  # of the time of a session
-DEFAULT_INTERVAL = 15.0  # s, of a mesh with one snapshot
+TARGET_MS = 50.0  # from a snapshot's body to its stored verdict, in 99 of 100 cases
+MAX_MESHES = 5  # measured; the largest ones
+LEARNED, MEASURED = 20, 100  # snapshots per mesh
+MAX_SECONDS = 20.0  # per mesh; then fewer snapshots are measured
+LARGE_SHARE = 0.5  # share of a push above which a shorter network pass makes the push shorter
+BUSY_SHARE = 0.7  # of a session's time
+DEFAULT_INTERVAL = 15.0  # s, for a mesh with one snapshot
 Milliseconds = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was measured of one mesh.
+    """One mesh's measurements.
 
     Attributes:
-        passes: of the network.
+        passes: network passes.
         pushes: from a JSON body to the stored verdict.
-        json, arrow: decoding of the body, which a push in JSON contains.
-        interval: between two snapshots, s.
+        json, arrow: decoding of the body; a push includes the JSON one.
+        interval: time between two snapshots, s.
     """
 
     services: int
@@ -66,10 +66,10 @@ class Speed:
 
 
 def check_speed(settings: Settings, mesh: str | None = None) -> Iterator[Finding]:
-    """Measure meshes of the store, the largest ones, or one by name.
+    """Measure the largest meshes in the store, or one by name.
 
     Raises:
-        UnknownMesh: the store has no mesh of this name.
+        UnknownMesh: the store has no mesh with this name.
         ServeError: the store cannot be read.
     """
     place = settings.store
@@ -97,7 +97,7 @@ def check_speed(settings: Settings, mesh: str | None = None) -> Iterator[Finding
 
 
 def measure(checkpoint: Checkpoint, window: Sequence[MeshSnapshot], chosen: Options, settings: Settings) -> Speed:
-    """Push the snapshots of a window again and again, each time with later times."""
+    """Push a window's snapshots repeatedly, each time with later times."""
     with (
         TemporaryDirectory(prefix="tagae-bench-") as folder,
         closing(open_store(StoreSettings(path=Path(folder)))) as store,
@@ -112,7 +112,7 @@ async def _measure(
     steps = MeshSteps(MeshRepository(store, MeshCache(settings.serve.session_memory_bytes), replay))
     interval = _interval(window)
     passes, pushes, json, arrow = [], [], [], []
-    ends = time.perf_counter() + LONGEST_SECONDS
+    ends = time.perf_counter() + MAX_SECONDS
     for number, snapshot in enumerate(islice(_repeat(window, interval), LEARNED + MEASURED)):
         runner, body, shorter = (
             _TimedRunner(checkpoint),
@@ -139,7 +139,7 @@ async def _measure(
 
 
 class _TimedRunner(LocalRunner):
-    """Measures the pass of the network, s."""
+    """Measures the network pass, s."""
 
     seconds = 0.0
 
@@ -151,7 +151,7 @@ class _TimedRunner(LocalRunner):
 
 
 def judge(mesh: str, found: Speed) -> Finding:
-    """What the figures of a mesh mean, and what would help most if they are above the target."""
+    """Describe a mesh's figures, and what would help most if they are above the target."""
     push, slowest = float(np.median(found.pushes)), _p99(found.pushes)
     one_pass, json, arrow = (float(np.median(of)) for of in (found.passes, found.json, found.arrow))
     text = (
@@ -165,13 +165,13 @@ def judge(mesh: str, found: Speed) -> Finding:
         return Finding(subject, "warning", text, f"use Arrow: it saves {json - arrow:.0f} ms of decoding")
     if one_pass >= LARGE_SHARE * push:
         parts = math.ceil(one_pass / max(TARGET_MS - (push - one_pass), TARGET_MS / 4))
-        most = math.ceil(found.services / parts)
+        max_services = math.ceil(found.services / parts)
         return Finding(
             subject,
             "warning",
             text,
-            f"partition at {most:,} services, one part for each of {parts} scorers on cores of their own: "
-            f"partition.max_services = {most}, scorer.place = replicas, scorer.num_replicas = {parts}",
+            f"partition at {max_services:,} services, one part for each of {parts} scorers on cores of their own: "
+            f"partition.max_services = {max_services}, scorer.place = replicas, scorer.num_replicas = {parts}",
         )
     share = slowest / 1e3 / found.interval
     return Finding(
@@ -184,7 +184,7 @@ def judge(mesh: str, found: Speed) -> Finding:
 
 
 def _load(busy: float, left_out: int, sessions: int) -> Finding:
-    """How much of the sessions' time the measured meshes take together."""
+    """How much of the sessions' time the measured meshes take in total."""
     others = f"; {left_out} smaller meshes were not measured" if left_out else ""
     text = f"these meshes take {busy:.0%} of one core, and the sessions are {sessions}{others}"
     is_busy = busy > BUSY_SHARE * sessions
@@ -205,7 +205,7 @@ def _no_mesh(place: str) -> Finding:
 
 
 def _repeat(window: Sequence[MeshSnapshot], interval: float) -> Iterator[MeshSnapshot]:
-    """The snapshots without end, each time later."""
+    """The snapshots in an endless loop, each time with later times."""
     length = window[-1].observed_at - window[0].observed_at + timedelta(seconds=interval)
     for turn in count():
         for one in window:

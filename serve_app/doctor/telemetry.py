@@ -1,4 +1,4 @@
-"""Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
+"""Checks which metrics a mesh's Prometheus has, and what missing ones cost."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -78,13 +78,13 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
     },
 }
 COSTS: dict[Role, str] = {(level, role): cost for level, costs in _COSTS.items() for role, cost in costs.items()}
-# Of signals: what a missing source costs. Meshes without volumes or brokers miss nothing.
+# The cost of a missing signal source. Meshes without volumes or brokers miss nothing.
 SIGNAL_COSTS = {
     THROTTLING: "CPU throttling is not monitored; cAdvisor provides it for containers with a CPU limit",
     RESTARTS: "restarts and OOM kills are not monitored; kube-state-metrics provides them",
     PENDING: "pending pods are not monitored; kube-state-metrics provides them",
 }
-# Exporters that provide several queries. Without any of their series, each is one finding.
+# Exporters that serve several queries. If all of an exporter's series are missing, that is one finding.
 CADVISOR, STATE_METRICS = "cAdvisor", "kube-state-metrics"
 _OF_CADVISOR = {f"{resource}_usage" for resource in RESOURCES}
 EXPORTERS: dict[str, frozenset[Role]] = {
@@ -117,7 +117,7 @@ MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancell
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """The telemetry that can be read of a mesh, and the picture that it shows; None if nothing can be read."""
+    """A mesh's readable telemetry, and its picture; None if nothing can be read."""
 
     findings: tuple[Finding, ...]
     mesh: MeshPicture | None
@@ -126,7 +126,7 @@ class TelemetryReport:
 def check_telemetry(
     mesh: MeshSettings, collector: CollectorSettings, at: datetime, name: str = "NAME"
 ) -> TelemetryReport:
-    """Poll once, as the collector does; ``name``: of the mesh in the settings."""
+    """Poll once, as the collector does; ``name``: the mesh's name in the settings."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at)
     with closing(MeshSource(mesh, collector)) as source:
@@ -149,7 +149,7 @@ def check_telemetry(
 
 
 def _check_other_source(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> TelemetryReport:
-    """Poll the source of another package once."""
+    """Poll another package's source once."""
     with closing(open_source(mesh, collector)) as source:
         poll = source.poll(at)
     if poll.snapshot is None:
@@ -163,7 +163,7 @@ def _check_other_source(mesh: MeshSettings, collector: CollectorSettings, at: da
 def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
     absent = [] if signals is None else _absent_exporters(poll, signals)
     covered = {role for exporter in absent for role in EXPORTERS[exporter]}
-    if signals is not None and not signals:  # nothing to find
+    if signals is not None and not signals:  # there are no signals
         covered |= {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)}
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0] or role in covered:
@@ -192,7 +192,7 @@ def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
 
 
 def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
-    """Exporters whose queries all have answers, without any series."""
+    """Exporters whose queries all succeeded, but without any series."""
     return [
         exporter
         for exporter, roles in EXPORTERS.items()
@@ -217,7 +217,7 @@ def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
 
 
 def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
-    """The targets of a Prometheus in which no mesh was found, those with most targets first."""
+    """The scrape jobs of a Prometheus without a mesh, those with the most targets first."""
     texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
     answers = source.ask({name: Query(promql, ()) for name, promql in texts.items()}, at)
     if any(answer.failed for answer in answers.values()):
@@ -257,7 +257,7 @@ def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[
 
 
 def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
-    """How many services have no team. A mesh without any team does not use them."""
+    """How many services have no team. A mesh without any team does not use teams."""
     owners = Owners(mesh.owner_patterns, snapshot.policies)
     without = [name for name in snapshot.node_ids if not ((owner := owners.find(name)) and owner.team)]
     total = snapshot.num_nodes
@@ -271,13 +271,13 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
 
 
 def _nameless_series(poll: Poll) -> Iterator[Finding]:
-    """Which queries have series without a name."""
+    """Queries with series that name no service."""
     for role, dropped in poll.dropped.items():
         yield Finding(" ".join(role), "warning", *describe_nameless(dropped))
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:
-    """Names that are no services, by kind."""
+    """Names that are not services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name, kind in poll.folded.items():
         by_kind[kind].append(name)
@@ -315,7 +315,7 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
 
 
 def _remedy(poll: Poll, address: str) -> str:
-    """The remedy if nothing can be read of a mesh, unless the problem names it."""
+    """The remedy if nothing can be read, unless the problem already names it."""
     if "check" in poll.why:
         return ""
     arrival = poll.survey.mesh if poll.survey else None

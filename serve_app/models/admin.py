@@ -1,7 +1,7 @@
-"""What people ask about models, and change: the registry, the trial, and which mesh uses which version.
+"""Answers people's questions about models, and makes their changes: the registry, the trial, and each mesh's version.
 
-A candidate that breaks a limit of its trial is rolled back; people promote one that keeps to all. A limit is broken
-only if the whole interval is beyond it, so that chance alone rarely rolls a good model back.
+A candidate that breaks a limit of its trial is rolled back; otherwise people promote it. A limit is broken only if the
+whole interval is beyond it, so that chance alone rarely rolls back a good model.
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from serve_app.settings import Settings
 from serve_app.settings.model import ModelsSettings
 from serve_app.stores.state_store import StateStore
 
-CANARY_SHARE = 0.1  # of the meshes, if a person names none
-CHECK_SECONDS = 30.0  # between two looks at a trial
-MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
-MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
+CANARY_SHARE = 0.1  # default share of the meshes
+CHECK_SECONDS = 30.0  # time between two checks of a trial
+MIN_SNAPSHOTS = 100  # scored by both models before a limit counts; for failures, by one of them
+MAX_FAILURES = 0.05  # share of the snapshots that the candidate fails to score in time
 log = logging.getLogger(__name__)
 
 
 class ModelAdmin:
-    """The questions and changes of people, and the end of a trial by rule, in one session of one event loop."""
+    """Answers questions, makes changes, and ends trials by rule, in one session with one event loop."""
 
     def __init__(self, settings: Settings, models: ServedModels, store: StateStore) -> None:
         self._settings, self._models, self._store = settings, models, store
         self._checked = time.monotonic()
 
     async def all(self, meshes: frozenset[str] | None = None) -> ModelsDocument:
-        """The models of the registry, and which mesh uses which, for a caller who may see some meshes; None: all.
+        """The registry's models, and each mesh's model, for a caller who may see only ``meshes``; None: all.
 
         Raises:
-            RegistryGone: it does not answer.
+            RegistryGone: the registry does not answer.
         """
         registry = self._models.registry
         cards = [] if registry is None else await registry.ask(Registry.cards)
@@ -55,28 +55,25 @@ class ModelAdmin:
         return model_document(self._models.checkpoint(ALL_MESHES), visible)
 
     def compare(self, version: str) -> ComparisonOfModels:
-        """Compare a model with the baseline of its newest trial, over all that is kept.
+        """Compare a model with the baseline of its newest trial, over all stored blocks.
 
         Raises:
-            UnknownModel: it was never tried, or there is no registry.
+            UnknownModel: the model was never tried, or there is no registry.
         """
         if self._models.registry is None:
-            raise UnknownModel("model: expected a registry, got none; set models.registry")
+            raise UnknownModel("model: there is no registry; set models.registry")
         trials = [one for one in self._read_trials() if one.candidate == version and one.blocks]
         if not trials:
-            raise UnknownModel(
-                f"model {version}: expected a model that was tried on snapshots, got another one; try it with "
-                "`tagae models canary`"
-            )
+            raise UnknownModel(f"model {version}: it was never tried on snapshots; try it with `tagae models canary`")
         newest = max(trials, key=lambda one: one.blocks[-1].began)
         return compare(version, newest.baseline, trials, self._settings.alert.budget)
 
     async def try_out(self, version: str, share: float | None, by: str = "") -> RolloutDocument:
-        """Try a model on a share of the meshes; None: on ``CANARY_SHARE``.
+        """Try a model on a share of the meshes; None: ``CANARY_SHARE``.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded.
-            UnfitModel: meshes cannot change to it now.
+            UnfitModel: meshes cannot switch to it now.
             StoreConflict: other processes changed the rollout again and again.
         """
         share = CANARY_SHARE if share is None else share
@@ -84,12 +81,12 @@ class ModelAdmin:
         return await asyncio.to_thread(self._models.change, lambda rollout: start_canary(rollout, pin, share, by))
 
     async def promote(self, version: str, mesh: str | None, by: str = "") -> RolloutDocument:
-        """Have all meshes use a model, or one. Errors as of :meth:`try_out`."""
+        """Make all meshes, or one, use a model. Raises the errors of :meth:`try_out`."""
         pin = await self._models.pin(version, mesh)
         return await asyncio.to_thread(self._models.change, lambda rollout: promote(rollout, pin, by, mesh=mesh))
 
     def roll_back(self, mesh: str | None, reason: str, by: str = "") -> RolloutDocument:
-        """End the trial of a model, or go back to the model before; with a mesh, take its own model away.
+        """End a model's trial, or go back to the previous model; with a mesh, remove its own model.
 
         Raises:
             UnfitModel: there is nothing to go back to.
@@ -98,7 +95,7 @@ class ModelAdmin:
         return self._models.change(lambda rollout: roll_back(rollout, by, reason, mesh=mesh))
 
     def is_check_due(self) -> bool:
-        """Whether a trial has not been looked at for a while."""
+        """Whether a trial has not been checked for a while."""
         return self._models.has_trial and time.monotonic() - self._checked >= CHECK_SECONDS
 
     async def check(self) -> None:
@@ -120,12 +117,12 @@ class ModelAdmin:
         if not reason:
             return
         after = self._models.change(
-            # Every session judges the trial, and one is first.
+            # Every session checks the trial, and one is first.
             lambda rollout: roll_back(rollout, reason=reason) if rollout.trial == trial else rollout,
             by_rule=True,
         )
         last = after.history[-1] if after.history else None
-        if after.trial != trial and last is not None and last.reason == reason:  # else another session was first
+        if after.trial != trial and last is not None and last.reason == reason:  # otherwise, another session was first
             log.warning("model %s: rolled back by rule: %s", candidate, reason)
 
     def _read_trials(self) -> Iterator[MeshTrialDocument]:
@@ -136,7 +133,7 @@ class ModelAdmin:
 
 
 def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
-    """The limit that the candidate surely breaks, in words; empty if there is none, or too little is known."""
+    """Describe the limit that the candidate certainly breaks; empty if there is none, or too little is known."""
     failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
     if comparison.attempts >= MIN_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):
         return (
@@ -147,11 +144,11 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
         return ""
     alerts, others = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
     if comparison.budget_per_day is not None and alerts.low is not None and others.value is not None:
-        most = limits.max_alerts * comparison.budget_per_day
-        if alerts.low > max(most, others.value):
+        limit = limits.max_alerts * comparison.budget_per_day
+        if alerts.low > max(limit, others.value):
             return (
                 f"its alerts per day leave the budget: {alerts.value:.2g} (95% interval from {alerts.low:.2g}), at "
-                f"most {most:.2g}, with the baseline {others.value:.2g}"
+                f"most {limit:.2g}, with the baseline {others.value:.2g}"
             )
     agreement = comparison.same_status
     if agreement.high is not None and agreement.high < limits.min_agreement:

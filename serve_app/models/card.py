@@ -1,4 +1,4 @@
-"""Model cards: made from weights, and written beside them."""
+"""Model cards: created from weights, and written beside them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ SUFFIX = ".card.json"
 
 
 def path_of_card(weights: Path) -> Path:
-    """Where the card of a file of weights is: beside it."""
+    """The path of the card beside a weights file."""
     return weights.with_suffix(SUFFIX)
 
 
@@ -28,13 +28,13 @@ def describe(
     parent: str | None = None,
     figures: Mapping[str, float] | None = None,
 ) -> ModelCard:
-    """Make the card of a model.
+    """Create a model's card.
 
     Args:
         checkpoint: as :func:`~model.checkpoint.load` reads it, which gives it its digest.
-        created_at: None: now.
-        parent: version that it was made to replace; None: unknown.
-        figures: results of its training, by name.
+        created_at: creation time; None: now.
+        parent: version that it replaces; None: unknown.
+        figures: training results by name.
     """
     network = type(checkpoint.network)
     return ModelCard(
@@ -59,8 +59,8 @@ def write_card(
     figures: Mapping[str, float] | None = None,
     network: str | None = None,
 ) -> ModelCard:
-    """Write the card of a file of weights, which may name this ``network``, beside it, and return it. Other arguments
-    as in :func:`describe`.
+    """Write and return the card beside a weights file, which may name this ``network``. For the other arguments, see
+    :func:`describe`.
 
     Raises:
         IncompatibleWeights: this version cannot read the file.
@@ -78,10 +78,10 @@ def decode_card(content: bytes, place: str) -> ModelCard:
     """Read a card.
 
     Args:
-        place: where it is, for the message.
+        place: its location, for the message.
 
     Raises:
-        IncompatibleWeights: it is not a card that this version can read.
+        IncompatibleWeights: this version cannot read the card.
     """
     try:
         return ModelCard.model_validate_json(content)

@@ -1,10 +1,9 @@
-"""Compares two models by snapshots that both scored: alerts, culprits and scores, with 95% intervals.
+"""Compares two models on snapshots that both scored: alerts, culprits and scores, with 95% intervals.
 
-Consecutive snapshots resemble each other, so single ones would make every interval too narrow. They are summed in
-blocks, and blocks are drawn with replacement (the bootstrap of Efron, "Bootstrap Methods: Another Look at the
-Jackknife", Annals of Statistics 7, 1979, with blocks as in Künsch, Annals of Statistics 17, 1989). Alerts are rare, so
-their rates have Byar's interval of a Poisson count (Breslow and Day, "Statistical Methods in Cancer Research", volume
-II, 1987).
+Consecutive snapshots resemble each other, so drawing single ones would make every interval too narrow. They are summed
+in blocks, which are drawn with replacement (the bootstrap of Efron, "Bootstrap Methods: Another Look at the Jackknife",
+Annals of Statistics 7, 1979, with blocks as in Künsch, Annals of Statistics 17, 1989). Alerts are rare, so their rates
+get Byar's interval for a Poisson count (Breslow and Day, "Statistical Methods in Cancer Research", volume II, 1987).
 """
 
 import math
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 from model.verdict import Status, Verdict
 from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, IntervalDocument, MeshTrialDocument
 
-SNAPSHOTS_OF_A_BLOCK = 20  # five minutes, at one snapshot each 15 s
-LONGEST_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as this many intervals
-Z = 1.96  # of a 95% interval
+SNAPSHOTS_PER_BLOCK = 20  # five minutes, at one snapshot each 15 s
+MAX_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as this many intervals
+Z = 1.96  # for a 95% interval
 DAY = 86_400.0
 DRAWS = 1000
 MIN_BLOCKS = 3  # for an interval
@@ -29,13 +28,13 @@ Sums = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOutcome:
-    """What a model made of a snapshot.
+    """A model's result for a snapshot.
 
     Attributes:
-        is_judged: whether it says normal or anomalous.
+        is_judged: whether the status is normal or anomalous.
         score: strongest evidence, decades of improbability.
-        alerts, new_alerts: incidents that raise an alert, and how many of them began with this snapshot.
-        culprit: first suspect of the strongest; None: there is none.
+        alerts, new_alerts: number of incidents that raise an alert, and number that began with this snapshot.
+        culprit: the strongest incident's first suspect; None: there is none.
     """
 
     is_judged: bool
@@ -47,7 +46,7 @@ class ModelOutcome:
 
 
 def outcome_of(verdict: Verdict, known: frozenset[str]) -> ModelOutcome:
-    """What a model made of a snapshot; ``known`` are the alerts it had before."""
+    """A model's result for a snapshot; ``known`` are its earlier alerts."""
     strongest = max(verdict.alerts, key=lambda one: one.score, default=None)
     alerts = frozenset(one.id for one in verdict.alerts)
     return ModelOutcome(
@@ -68,11 +67,11 @@ def add_snapshot(
     empty: BlockDocument,
     interval: float,
 ) -> MeshTrialDocument:
-    """Add a snapshot to the trial of a mesh. It counts if both models judged it, or if only one scored all of it.
+    """Add a snapshot to a mesh's trial. It counts if both models judged it, or if only one scored all of it.
 
     Args:
-        empty: a block that begins with it.
-        interval: s between two snapshots, as a rule.
+        empty: an empty block that begins with this snapshot.
+        interval: usual time between two snapshots, s.
     """
     passed = interval if trial.newest is None else (at - trial.newest).total_seconds()
     trial = trial.model_copy(update={"newest": at})
@@ -84,7 +83,7 @@ def add_snapshot(
 
 
 def add_failure(trial: MeshTrialDocument, empty: BlockDocument, *, of_candidate: bool) -> MeshTrialDocument:
-    """Add a snapshot that only one of both models scored; ``empty`` is a block that begins with it."""
+    """Add a snapshot that only one model scored; ``empty`` is an empty block that begins with this snapshot."""
     return _with_block(trial, empty, {"candidate_failed" if of_candidate else "baseline_failed": 1})
 
 
@@ -92,7 +91,7 @@ def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval:
     both = bool(first.alerts) and bool(second.alerts)
     return {
         "snapshots": 1,
-        "seconds": min(max(passed, 0.0), LONGEST_GAP_INTERVALS * interval),
+        "seconds": min(max(passed, 0.0), MAX_GAP_INTERVALS * interval),
         "same_status": bool(first.alerts) == bool(second.alerts),
         "both_alert": both,
         "same_culprit": both and first.culprit == second.culprit,
@@ -103,9 +102,10 @@ def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval:
 
 
 def _with_block(trial: MeshTrialDocument, empty: BlockDocument, sums: dict[str, float]) -> MeshTrialDocument:
-    """The trial with these sums added to its last block, or to a new one if that is full or of another stage."""
+    """The trial with these sums added to its last block, or to a new one if that is full or belongs to another
+    stage."""
     closed, block = trial.blocks, empty
-    if closed and attempts(closed[-1]) < SNAPSHOTS_OF_A_BLOCK:
+    if closed and attempts(closed[-1]) < SNAPSHOTS_PER_BLOCK:
         last = closed[-1]
         if (last.since, last.share) == (empty.since, empty.share):
             closed, block = closed[:-1], last
@@ -114,7 +114,7 @@ def _with_block(trial: MeshTrialDocument, empty: BlockDocument, sums: dict[str, 
 
 
 def attempts(block: BlockDocument) -> int:
-    """The snapshots of a block that both models, or one of them, scored."""
+    """The number of snapshots in a block that at least one model scored."""
     return block.snapshots + block.candidate_failed + block.baseline_failed
 
 
@@ -125,12 +125,12 @@ def compare(
     budget: Callable[[int], float] | None,
     since: datetime | None = None,
 ) -> ComparisonOfModels:
-    """Compare two models by their trials in some meshes.
+    """Compare two models using their trials in some meshes.
 
     Args:
-        trials: of these two; others are left out.
-        budget: of alerts per day, by services of a mesh; None: unknown.
-        since: when the trial got its share; None: any stage counts.
+        trials: trials of these two; others are ignored.
+        budget: alerts per day for a mesh's number of services; None: unknown.
+        since: when the trial got its share; None: all stages count.
     """
     found = [one for one in trials if (one.candidate, one.baseline) == (candidate, baseline)]
     blocks = [block for one in found for block in one.blocks if attempts(block) and since in (None, block.since)]
@@ -155,7 +155,7 @@ def compare(
 
 
 def rate(count: int, days: float) -> IntervalDocument:
-    """Events per day with Byar's interval; unknown without any time."""
+    """Events per day with Byar's interval; unknown without observed time."""
     if days <= 0:
         return IntervalDocument()
     low = count * max(0.0, 1 - 1 / (9 * count) - Z / (3 * math.sqrt(count))) ** 3 if count else 0.0
@@ -167,7 +167,7 @@ def rate(count: int, days: float) -> IntervalDocument:
 def _ratio(
     blocks: Sequence[BlockDocument], above: Callable[[BlockDocument], float], below: Callable[[BlockDocument], float]
 ) -> IntervalDocument:
-    """The ratio of two sums over blocks, with the interval of the bootstrap; without one if there are few blocks."""
+    """The ratio of two sums over blocks, with the bootstrap interval; without it if there are few blocks."""
     numerator: Sums = np.array([above(block) for block in blocks], np.float64)
     denominator: Sums = np.array([below(block) for block in blocks], np.float64)
     if not denominator.sum() > 0:

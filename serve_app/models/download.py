@@ -1,4 +1,4 @@
-"""Reads weights from a file, a URL or an object store. They are used only if their SHA-256 is right."""
+"""Reads weights from a file, a URL or an object store, and checks their SHA-256."""
 
 import hashlib
 import re
@@ -12,10 +12,10 @@ import httpx
 from model.errors import IncompatibleWeights
 from serve_app.net.endpoint import check_url, ssl_context
 
-OBJECT_STORES = ("s3", "gs", "gcs", "az", "abfs")  # schemes that fsspec opens with a package for each
-MAX_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
+OBJECT_STORES = ("s3", "gs", "gcs", "az", "abfs")  # schemes for which fsspec needs a package each
+MAX_BYTES = 256 * 2**20  # the shipped weights are smaller than 1 MiB
 CHUNK_BYTES = 2**20
-TIMEOUT_SECONDS = 30.0  # to connect, and between two pieces of the file
+TIMEOUT_SECONDS = 30.0  # for the connection, and between two pieces of the file
 
 
 def check_sha256(text: str) -> str:
@@ -33,8 +33,7 @@ def check_source(source: str) -> str:
     """Return a path or URL that weights can be read from.
 
     Raises:
-        ValueError: it is neither.
-    """
+        ValueError: it is neither a path nor a URL."""
     if "://" not in source or source.partition("://")[0] in OBJECT_STORES:
         return source
     try:
@@ -44,23 +43,21 @@ def check_source(source: str) -> str:
 
 
 def read_checked(source: str, sha256: str) -> bytes:
-    """The content of a source, if it has this SHA-256.
+    """Read a source if it has this SHA-256.
 
     Args:
         source: path or URL, see :func:`check_source`.
-        sha256: that it must have, in lower case.
+        sha256: expected value, in lower case.
 
     Raises:
-        IncompatibleWeights: it cannot be read as a whole, is too large, or has another SHA-256.
+        IncompatibleWeights: it cannot be read completely, is too large, or has another SHA-256.
     """
     name, content = display_name(source), bytearray()
     with closing(_read(source)) as pieces:
         for piece in pieces:
             content += piece
             if len(content) > MAX_BYTES:
-                raise IncompatibleWeights(
-                    f"weights {name}: expected at most {MAX_BYTES} bytes, got more; correct SOURCE"
-                )
+                raise IncompatibleWeights(f"weights {name}: the content exceeds {MAX_BYTES} bytes; correct SOURCE")
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise IncompatibleWeights(
@@ -71,7 +68,7 @@ def read_checked(source: str, sha256: str) -> bytes:
 
 
 def display_name(source: str) -> str:
-    """The source for messages: without the query of a URL, which can hold a signature."""
+    """The source for messages: without a URL's query, which may contain a signature."""
     parts = urlsplit(source)
     return f"{parts.scheme}://{parts.hostname}{parts.path}" if "://" in source else source
 

@@ -1,8 +1,8 @@
-"""Weights of the registry in the memory of one process, loaded for snapshots, which never wait long for them.
+"""Loads weights from the registry into one process's memory. Snapshots never wait long for them.
 
-A registry may hang, as a slow or dead object store does. So each process loads in a thread of its own, and each version
-once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load that
-failed or took longer, no one waits for this version for a while.
+A registry may hang, for example on a slow or dead object store. So each process loads in a separate thread, and each
+version once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load
+that failed or took longer, no snapshot waits for this version for a while.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from serve_app.metrics import MODEL_LOADS, MODEL_MEMORY, Instruments
 from serve_app.models.registry import open_registry
 from serve_app.settings import Settings
 
-MAX_VERSIONS = 32  # in memory; the shipped weights take less than 1 MiB
-LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
-RETRY_SECONDS = 30.0  # after weights could not be loaded, or not in time
+MAX_VERSIONS = 32  # in memory; the shipped weights need less than 1 MiB
+MAX_WAIT_SECONDS = 1.0  # of a snapshot for its weights
+RETRY_SECONDS = 30.0  # after weights could not be loaded in time
 NOT_LOADED = (UnknownModel, RegistryGone, IncompatibleWeights)
 NotLoaded = UnknownModel | RegistryGone | IncompatibleWeights
 log = logging.getLogger(__name__)
 
 
 class Loader:
-    """The weights of one process, by version. Threads and an event loop may share it. Of more than ``MAX_VERSIONS``,
-    it drops those that were not used for the longest time.
+    """One process's weights by version. Threads and an event loop may share it. Beyond ``MAX_VERSIONS``, it drops the
+    least recently used ones.
 
     Args:
-        read: reads weights into the memory of the CPU.
+        read: reads weights into the CPU's memory.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Loader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._device, self._instruments, self._clock = read, device, instruments, clock
-        # In memory or under way; one that failed is removed. The last one used is the last.
+        # Loaded or loading; failed loads are removed. The most recently used version is the last.
         self._loads: OrderedDict[str, Future[Checkpoint]] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "models")
-        self._failures: dict[str, tuple[float, NotLoaded]] = {}  # when, and why
+        self._failures: dict[str, tuple[float, NotLoaded]] = {}  # time and reason
         self._guard = Lock()
 
     @property
@@ -68,14 +68,14 @@ class Loader:
     @property
     def broken(self) -> frozenset[str]:
         """The versions whose last load failed although the registry answered."""
-        failures = list(self._failures.items())  # the thread of the loads may change them
+        failures = list(self._failures.items())  # the loading thread may change them
         return frozenset(version for version, (_, error) in failures if not isinstance(error, RegistryGone))
 
     def size_bytes(self) -> int:
         return sum(map(size_of, self._checkpoints().values()))
 
     def measure(self) -> None:
-        """Set the gauge of this memory. Call it every few seconds, because Ray drops a gauge that is not set again."""
+        """Set the gauge for this memory. Call it every few seconds, because Ray drops a gauge that is not set again."""
         self._instruments.set(MODEL_MEMORY, self.size_bytes())
 
     def get(self, version: str) -> Checkpoint | None:
@@ -90,15 +90,15 @@ class Loader:
         """The weights of a version.
 
         Args:
-            seconds: to wait for them at most; None: ``LONGEST_LOAD_SECONDS``.
-            at_once: whether to try again even if a load failed just before, as for a person.
+            seconds: maximum wait; None: ``MAX_WAIT_SECONDS``.
+            at_once: whether to try again even if a load has just failed, for example because a person asks.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, or not in time.
         """
         if (found := self.get(pin.version)) is not None:
             return found
-        seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
+        seconds = MAX_WAIT_SECONDS if seconds is None else seconds
         load = asyncio.wrap_future(self._begin(pin, at_once=at_once))
         try:
             return await asyncio.wait_for(asyncio.shield(load), seconds)
@@ -106,13 +106,13 @@ class Loader:
             raise self._late(pin, seconds) from None
 
     def prepare(self, pins: Iterable[ModelPin], seconds: float | None = None) -> None:
-        """Load versions that are not in memory, and wait for them at most ``seconds`` together. The log says which ones
-        could not be loaded. Call it in a thread."""
-        seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
+        """Load versions that are not in memory, and wait at most ``seconds`` in total. The log names those that could
+        not be loaded. Call it in a thread."""
+        seconds = MAX_WAIT_SECONDS if seconds is None else seconds
         loads = {}
         for pin in pins:
             if self.get(pin.version) is None:
-                with suppress(*NOT_LOADED):  # it failed just before, and the log has it
+                with suppress(*NOT_LOADED):  # it has just failed, and was logged
                     loads[pin] = self._begin(pin)
         late = wait_for_all(loads.values(), timeout=seconds).not_done
         for pin, load in loads.items():
@@ -128,7 +128,7 @@ class Loader:
         with self._guard:
             failure = self._failures.get(pin.version)
             if failure is not None and not at_once and self._clock() - failure[0] < RETRY_SECONDS:
-                raise copy(failure[1])  # a raised error grows by a traceback each time
+                raise copy(failure[1])  # each raise would extend the error's traceback
             load = self._loads.get(pin.version)
             if load is None:
                 load = self._loads[pin.version] = self._thread.submit(self._load, pin)
@@ -139,7 +139,7 @@ class Loader:
     def _load(self, pin: ModelPin) -> Checkpoint:
         try:
             checkpoint = self._read(pin).to(self._device)
-        except Exception as error:  # of a network of another package, whose code may raise anything
+        except Exception as error:  # another package's network may raise anything
             reason = error
             if not isinstance(reason, NOT_LOADED):
                 reason = IncompatibleWeights(
@@ -161,16 +161,16 @@ class Loader:
         return checkpoint
 
     def _late(self, pin: ModelPin, seconds: float) -> RegistryGone:
-        """The error of a load that takes too long; it is remembered as a failure."""
+        """The error for a load that takes too long, which is recorded as a failure."""
         late = RegistryGone(
-            f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the load "
+            f"model {pin.version}: the registry has not sent its weights within {seconds:g} s; the load "
             "continues: wait for it, or check that this node reaches models.registry"
         )
         self._fail(pin.version, late)
         return copy(late)
 
     def _fail(self, version: str, error: NotLoaded) -> None:
-        """Remember a failure. The log has it once for all who wait."""
+        """Record a failure. It is logged once for all waiting snapshots."""
         with self._guard:
             before = self._failures.get(version)
             self._failures[version] = self._clock(), error
@@ -179,7 +179,7 @@ class Loader:
 
 
 def open_loader(settings: Settings, device: torch.device, instruments: Instruments) -> Loader:
-    """The loader of weights from the registry. Without a registry, no weights can be loaded.
+    """Open the loader. Without a registry, no weights can be loaded.
 
     Raises:
         BadSettings: the registry cannot be opened.
@@ -188,15 +188,13 @@ def open_loader(settings: Settings, device: torch.device, instruments: Instrumen
 
     def read(pin: ModelPin) -> Checkpoint:
         if registry is None:
-            raise UnknownModel(
-                f"model {pin.version}: expected a registry, got none; set models.registry on this node too"
-            )
+            raise UnknownModel(f"model {pin.version}: there is no registry; set models.registry on this node too")
         return registry.load(pin.version, pin.sha256)
 
     return Loader(read, device, instruments)
 
 
 def size_of(checkpoint: Checkpoint) -> int:
-    """Memory of the parameters of weights, in bytes."""
+    """The size of a checkpoint's parameters in memory, bytes."""
     modules = (checkpoint.network, checkpoint.meta)
     return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())

@@ -1,4 +1,4 @@
-"""Compares two models over recordings, without a service: each scores them from the beginning, in this process."""
+"""Compares two models on recordings, without a service: each scores them from the beginning, in this process."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ def compare_over_recordings(
     recordings: Sequence[Path],
     settings: Settings,
 ) -> ComparisonOfModels:
-    """Score each recording with both models, and compare what they make of it. Unlike in a trial, each model has a
-    state of its own, as if it had always been in use.
+    """Score each recording with both models, and compare the results. Unlike in a trial, each model has its own state,
+    as if it had always been in use.
 
     Args:
-        baseline: its card; None: the weights of the settings.
-        settings: how meshes are scored, and the budget of alerts.
+        baseline: its card; None: the configured weights.
+        settings: how meshes are scored, and the alert budget.
 
     Raises:
-        BadRecording: one cannot be read.
+        BadRecording: a recording cannot be read.
         UnfitModel: both are the same model.
         UnknownModel, RegistryGone, IncompatibleWeights: a model cannot be loaded.
     """
@@ -56,7 +56,7 @@ def trial_over(
     settings: Settings,
     since: datetime | None = None,
 ) -> MeshTrialDocument:
-    """What both models make of the snapshots of a mesh; earlier ones than ``since`` do not count."""
+    """Both models' results for a mesh's snapshots; snapshots before ``since`` do not count."""
     trial = MeshTrialDocument(mesh=name, services=0, candidate=candidate.digest, baseline=baseline.digest)
     scored = {one.digest: _Scored() for one in (candidate, baseline)}
     began = since
@@ -64,7 +64,7 @@ def trial_over(
         first, second = (_score(one, scored[one.digest], name, snapshot, settings) for one in (candidate, baseline))
         if since is not None and snapshot.observed_at < since:
             continue
-        began = began or snapshot.observed_at  # all blocks of a recording belong to one stage
+        began = began or snapshot.observed_at  # all of a recording's blocks belong to one stage
         empty = BlockDocument(since=began, share=0, began=snapshot.observed_at)
         interval = scored[candidate.digest].mesh.state.interval_seconds
         trial = add_snapshot(trial, snapshot.observed_at, first, second, empty, interval)
@@ -74,7 +74,7 @@ def trial_over(
 
 @dataclass(slots=True)
 class _Scored:
-    """A mesh as one model has scored it, and the ids of its alerts."""
+    """A mesh as scored by one model, and the ids of its alerts."""
 
     mesh: Mesh = field(default_factory=Mesh)
     alerts: frozenset[str] = frozenset()

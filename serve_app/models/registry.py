@@ -1,10 +1,10 @@
-"""The registry of models: a folder, or an object store that fsspec can open.
+"""The model registry: a folder, or an object store that fsspec can open.
 
     VERSION/model.safetensors   weights
-    VERSION/card.json           their card; written last, so a version without it is not complete
-    rollout.json                which version sidecars use; missing: they use the weights of their settings
+    VERSION/card.json                their card; written last, so a version without it is incomplete
+    rollout.json                which version sidecars use; missing: they use their configured weights
 
-A version is the digest of the weights, so it never changes. The registry only grows; to remove a version, delete its
+A version is the weights' digest, so it never changes. The registry only grows; to remove a version, delete its
 folder.
 """
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class Registry:
-    """The models in one place. Threads may share it; each call asks the place again.
+    """The models in one place. Threads may share it; each call reads the place again.
 
     Args:
-        place: folder, or URL of fsspec.
-        network: class that weights may name, see :func:`model.checkpoint.load`.
+        place: folder, or fsspec URL.
+        network: class that weights may name; see :func:`model.checkpoint.load`.
 
     Raises:
-        BadSettings: fsspec does not know the scheme of the URL, or a package for it is missing.
+        BadSettings: fsspec does not know the URL's scheme, or a package for it is missing.
     """
 
     def __init__(self, place: str, network: str | None = None) -> None:
@@ -58,20 +58,20 @@ class Registry:
         """The cards of all versions, oldest first. A card that cannot be read is logged and left out.
 
         Raises:
-            RegistryGone: the place does not answer, or does not permit reading.
+            RegistryGone: the place does not answer, or denies read access.
         """
         found = []
         for version in self._versions():
             try:
                 found.append(self.card(version))
-            except UnknownModel:  # not complete, or deleted meanwhile
+            except UnknownModel:  # incomplete, or deleted meanwhile
                 continue
             except IncompatibleWeights as error:
                 log.warning("%s", error)
         return sorted(found, key=lambda card: (card.created_at, card.version))
 
     def card(self, version: str) -> ModelCard:
-        """The card of a version.
+        """Read a version's card.
 
         Raises:
             UnknownModel: the registry has no such version.
@@ -87,7 +87,7 @@ class Registry:
         return card
 
     def load(self, version: str, sha256: str) -> Checkpoint:
-        """Load the weights of a version, if they have this SHA-256.
+        """Load a version's weights if they have this SHA-256.
 
         Raises:
             UnknownModel: the registry has no such version.
@@ -104,10 +104,10 @@ class Registry:
         return load_content(content, self._network)
 
     def add(self, content: bytes, card: ModelCard) -> bool:
-        """Add a model. Returns False if the registry has it already; its card stays.
+        """Add a model. Returns False if the registry already has it; then its card is kept.
 
         Raises:
-            RegistryGone: the place does not answer, or does not permit writing.
+            RegistryGone: the place does not answer, or denies write access.
         """
         if self._ask(lambda: self._files.exists(self._path(card.version, CARD))):
             return False
@@ -130,17 +130,17 @@ class Registry:
             return RolloutDocument()
 
     def write_rollout(self, rollout: RolloutDocument) -> None:
-        """Replace the rollout that sidecars follow. Of two people who do so at once, the last one wins.
+        """Replace the rollout that sidecars follow. If two people do so at once, the last one wins.
 
         Raises:
-            RegistryGone: as in :meth:`add`.
+            RegistryGone: see :meth:`add`.
         """
         self._write(rollout.model_dump_json().encode(), ROLLOUT)
 
     def _versions(self) -> Iterator[str]:
         try:
             listed: list[str] = self._fetch(lambda: self._files.ls(self._root, detail=False))
-        except UnknownModel:  # nothing was added yet
+        except UnknownModel:  # nothing has been added yet
             return
         yield from filter(VERSION.fullmatch, (path.rstrip("/").rpartition("/")[2] for path in listed))
 
@@ -151,7 +151,7 @@ class Registry:
         return content
 
     def _write(self, content: bytes, *place: str) -> None:
-        """Write a file, which appears as a whole."""
+        """Write a file atomically."""
         path = self._path(*place)
         self._ask(lambda: self._files.pipe_file(f"{path}.part", content))
         self._ask(lambda: self._files.mv(f"{path}.part", path))
@@ -160,7 +160,7 @@ class Registry:
         return "/".join((self._root.rstrip("/"), *place))
 
     def _fetch(self, action: Callable[[], T], version: str = "") -> T:
-        """As :meth:`_ask`, for something that may not be there; ``UnknownModel`` then."""
+        """Like :meth:`_ask`, but raise ``UnknownModel`` if the file does not exist."""
         try:
             return self._ask(action)
         except RegistryGone as error:
@@ -174,7 +174,7 @@ class Registry:
     def _ask(self, action: Callable[[], T]) -> T:
         try:
             return action()
-        except Exception as error:  # each implementation of fsspec has errors of its own
+        except Exception as error:  # each fsspec implementation has its own errors
             raise RegistryGone(
                 f"registry {self.place}: expected an answer, got {type(error).__name__}: {error}; correct "
                 "models.registry or its access, or try again"
@@ -182,10 +182,10 @@ class Registry:
 
 
 class AsyncRegistry:
-    """A registry for an event loop: asked in a thread of its own, so that one that hangs holds no other work.
+    """A registry for an event loop. It runs in its own thread, so that a registry that hangs blocks no other work.
 
     Args:
-        seconds: to wait for an answer at most.
+        seconds: maximum wait for an answer.
     """
 
     def __init__(self, registry: Registry, seconds: float) -> None:
@@ -193,20 +193,20 @@ class AsyncRegistry:
         self._thread = ThreadPoolExecutor(1, "registry")
 
     async def ask(self, question: Callable[[Registry], T]) -> T:
-        """The answer to a question, such as :meth:`Registry.cards`.
+        """Call the registry, for example :meth:`Registry.cards`.
 
         Raises:
             RegistryGone: also if there is no answer in time.
         """
         answer = asyncio.wrap_future(self._thread.submit(question, self._registry))
         try:
-            # A question that still waits for the thread is withdrawn then.
+            # A call that still waits for the thread is then cancelled.
             return await asyncio.wait_for(answer, self.seconds)
         except TimeoutError:
             raise self._late() from None
 
     def ask_in_thread(self, question: Callable[[Registry], T]) -> T:
-        """As :meth:`ask`, for a thread that may wait."""
+        """Like :meth:`ask`, for a thread that may wait."""
         answer = self._thread.submit(question, self._registry)
         try:
             return answer.result(self.seconds)
@@ -216,13 +216,13 @@ class AsyncRegistry:
 
     def _late(self) -> RegistryGone:
         return RegistryGone(
-            f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, or "
+            f"registry {self._registry.place}: no answer within {self.seconds:g} s; try again, or "
             "check that this node reaches models.registry"
         )
 
 
 def open_registry(place: str | None, network: str | None = None) -> Registry | None:
-    """The registry in a place; None if there is none. Arguments and errors as in :class:`Registry`."""
+    """Open a registry; None if no place is given. Arguments and errors are as in :class:`Registry`."""
     return None if place is None else Registry(place, network)
 
 
@@ -234,7 +234,7 @@ def content_of(checkpoint: Checkpoint) -> bytes:
 
 
 def load_content(content: bytes, network: str | None = None) -> Checkpoint:
-    """Load weights from the content of their file, which may name this ``network``.
+    """Load weights from their file's content, which may name this ``network``.
 
     Raises:
         IncompatibleWeights: this version cannot read them.

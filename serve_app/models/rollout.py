@@ -1,8 +1,8 @@
-"""Which mesh uses which model: one small document in the state store, changed with compare-and-set. Sidecars have a
-store each, and follow such a document in their registry instead.
+"""Which mesh uses which model: one small document in the state store, changed with compare-and-set. Each sidecar has
+its own store, and follows such a document in its registry instead.
 
-A trial has one number, the share of the meshes that use the candidate. A mesh is among them if a hash of its name is
-below the share, so the same meshes stay as the share grows, and all nodes agree without asking each other.
+A trial has one number, the share of meshes that use the candidate. A mesh uses it if a hash of its name is below the
+share, so the same meshes remain as the share grows, and all nodes agree without communication.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from serve_app.stores.documents import change_document
 from serve_app.stores.records import ROLLOUT
 from serve_app.stores.state_store import StateStore
 
-MAX_EVENTS = 100  # of the history
-ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
+MAX_EVENTS = 100  # in the history
+ALL_MESHES = ""  # instead of a mesh's name: the model of all meshes outside a canary
 Pin = ModelPin | None
 
 
 def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
-    """The model that makes the verdicts of a mesh, and the other model of its trial; both are the same without one."""
+    """The model that makes a mesh's verdicts, and its trial's other model; without a trial, they are the same."""
     if mesh in rollout.meshes:
         own = rollout.meshes[mesh]
         return own, own
@@ -34,37 +34,36 @@ def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
 
 
 def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
-    """Whether a mesh is among those that use the candidate of a trial."""
+    """Whether a mesh uses a trial's candidate."""
     if mesh == ALL_MESHES:
         return trial.share >= 1
-    salt = "" if trial.candidate is None else trial.candidate.version  # not the same meshes for each candidate
+    salt = "" if trial.candidate is None else trial.candidate.version  # so that each candidate gets different meshes
     digest = hashlib.blake2b(f"{salt} {mesh}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64 < trial.share
 
 
 def rollout_of_sidecar(rollout: RolloutDocument, sidecar: str) -> RolloutDocument:
-    """What one sidecar makes of the rollout of a registry: the model of its share, without a trial of its own.
+    """A sidecar's view of the registry's rollout: the model of its share, without its own trial.
 
     Args:
-        sidecar: its name, by which it belongs to the share of a canary or not.
+        sidecar: its name, which decides whether it belongs to a canary's share.
     """
     active, _ = pins_of(rollout.model_copy(update={"meshes": {}}), sidecar)
     return RolloutDocument(active=active, meshes=rollout.meshes)
 
 
 def limit_to(rollout: RolloutDocument, can_see: Callable[[str], bool]) -> RolloutDocument:
-    """The rollout for a caller who may see some meshes: without the models, and the changes, of single other ones."""
+    """The rollout for a caller who may see only some meshes: without other meshes' own models and changes."""
     meshes = {mesh: pin for mesh, pin in rollout.meshes.items() if can_see(mesh)}
     history = [event for event in rollout.history if not event.mesh or can_see(event.mesh)]
     return rollout.model_copy(update={"meshes": meshes, "history": history})
 
 
 def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str = "") -> RolloutDocument:
-    """Try a candidate on a share of the meshes, or change the share of its trial.
+    """Try a candidate on a share of the meshes, or change its trial's share.
 
     Raises:
-        UnfitModel: it is in use already, or another candidate is tried.
-    """
+        UnfitModel: it is already in use, or another candidate is on trial."""
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
@@ -80,10 +79,10 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
 
 
 def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", *, mesh: str | None = None) -> RolloutDocument:
-    """Have all meshes use a model, and end its trial; or have one mesh use it. If they do already, nothing changes.
+    """Make all meshes use a model, and end its trial; or make one mesh use it. If they already do, nothing changes.
 
     Raises:
-        UnfitModel: another candidate is tried on all meshes.
+        UnfitModel: another candidate is on trial on all meshes.
     """
     event = RolloutEvent(at=_now(), action=RolloutAction.PROMOTE, model=pin, mesh=mesh or "", by=by)
     if mesh is not None:
@@ -101,14 +100,14 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", *, mesh: str 
 
 
 def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "", *, mesh: str | None = None) -> RolloutDocument:
-    """End a trial with its baseline in use; without a trial, go back to the model before the one in use. With a mesh,
-    take its own model away, so that it uses the one of all.
+    """End a trial and use its baseline; without a trial, go back to the previous model. With a mesh, remove its own
+    model, so that it uses the same model as all.
 
-    Directly after a rollback, nothing changes: a repeated request, or a person who follows a rule, means the same
-    model. To go back further, promote the version.
+    Directly after a rollback, nothing changes: the request may be a retry, or a person may repeat what a rule did. To
+    go back further, promote a version.
 
     Raises:
-        UnfitModel: there is neither a trial nor a model before, or the mesh has no model of its own.
+        UnfitModel: there is neither a trial nor a previous model, or the mesh has no model of its own.
     """
     event = RolloutEvent(at=_now(), action=RolloutAction.ROLLBACK, model=None, mesh=mesh or "", by=by, reason=reason)
     if mesh is not None:
@@ -128,7 +127,7 @@ def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "", *, mesh:
 
 
 def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
-    """The revision and the rollout of a store; 0 and an empty one if there is none.
+    """Read a store's rollout and its revision; 0 and an empty rollout if there is none.
 
     Raises:
         CorruptState: this version cannot read it.
@@ -139,11 +138,11 @@ def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
 
 
 def change_rollout(store: StateStore, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
-    """Change the rollout of a store, and return it. If the change returns the same one, nothing is written.
+    """Change and return a store's rollout. If the change returns the same one, nothing is written.
 
     Raises:
-        UnfitModel: of the change.
-        StoreConflict: other processes changed it again and again.
+        UnfitModel: raised by ``change``.
+        StoreConflict: other processes kept changing it.
         ServeError: the store cannot be used.
     """
 
@@ -175,7 +174,7 @@ def _with_event(rollout: RolloutDocument, event: RolloutEvent, **changes: object
 
 
 def model_name(pin: Pin) -> str:
-    """The version of a model, for people."""
+    """A model's display name."""
     return "the weights of the settings" if pin is None else pin.version
 
 

@@ -1,8 +1,8 @@
-"""Which weights make the verdicts of a mesh, in one session: of the settings, or of the rollout in the store.
+"""The weights that make a mesh's verdicts in one session: from the settings, or from the rollout in the store.
 
 The rollout is read once a second, never with a push. New weights are loaded beside the old ones, in a thread, before
-the session follows the new rollout; if the registry does not answer soon, it follows without them. A snapshot keeps the
-weights with which it began.
+the session follows the new rollout; if the registry does not answer soon, the session follows without them. A snapshot
+keeps the weights with which it began.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from serve_app.models.rollout import change_rollout, pins_of, read_rollout, roll
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
-EVERY_MESH = "*"  # in the list of pinned meshes: all of them
-ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry
-ASK_SECONDS = 30.0  # between two reads of the rollout of a registry, by each sidecar
+EVERY_MESH = "*"  # stands for all meshes in the list of pinned ones
+ANSWER_SHARE = 0.8  # share of a request's deadline for the registry's answer
+ASK_SECONDS = 30.0  # time between a sidecar's reads of the registry's rollout
 log = logging.getLogger(__name__)
 
 
@@ -38,7 +38,7 @@ class ServedModel:
     """Weights, and where they come from.
 
     Attributes:
-        pin: their version in the registry; None: they are weights of the settings.
+        pin: their version in the registry; None: they come from the settings.
     """
 
     checkpoint: Checkpoint
@@ -47,13 +47,13 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The models of a trial in one mesh.
+    """A trial's models in one mesh.
 
     Attributes:
-        trial: of which they are the candidate and the baseline.
+        trial: the trial's id.
         candidate, baseline: their versions.
-        is_candidate: whether the candidate makes the verdicts of the mesh.
-        beside: the other one, which scores the same snapshots; None: the weights of the settings.
+        is_candidate: whether the candidate makes the mesh's verdicts.
+        beside: the other model, which scores the same snapshots; None: the configured weights.
     """
 
     trial: TrialDocument
@@ -74,14 +74,14 @@ class Roles:
 
 
 class ServedModels:
-    """The models of one session, of one event loop.
+    """The models of one session with one event loop.
 
     Args:
-        loader: of weights from the registry.
-        store: has the rollout; None: there is no registry, and ``weights`` are all.
-        registry: for the questions of people; None: there is none.
-        sidecar: name of this process, if it is a sidecar. Then it follows the rollout of the registry, as long as
-            its own store has none.
+        loader: loads weights from the registry.
+        store: has the rollout; None: there is no registry, and only ``weights`` are used.
+        registry: answers people's questions; None: there is none.
+        sidecar: name of this process, if it is a sidecar. It then follows the registry's rollout while its own store
+            has none.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class ServedModels:
         self._default = ServedModel(weights.default)
         self._own = {mesh: ServedModel(weights.of(mesh)) for mesh in settings.weights_by_mesh}
         self._is_pinned = settings.model.weights is not None
-        # None: not read yet. Without a registry, it never changes.
+        # None: not read yet. Without a registry, the rollout never changes.
         self._rollout = RolloutDocument() if store is None else None
-        # A thread of its own: a store that hangs holds no other work.
+        # A separate thread, so that a store that hangs blocks no other work.
         self._follower, self._following = ThreadPoolExecutor(1, "rollout"), Lock()
         self._reading: asyncio.Future[bool] | None = None
 
@@ -111,7 +111,7 @@ class ServedModels:
         return self._rollout or RolloutDocument()
 
     def read_rollout(self) -> RolloutDocument:
-        """The rollout as the store has it now, which sessions follow within a second. Call it in a thread.
+        """Read the store's current rollout, which sessions follow within a second. Call it in a thread.
 
         Raises:
             ServeError: the store cannot be read.
@@ -124,7 +124,7 @@ class ServedModels:
 
     @property
     def pinned(self) -> list[str]:
-        """The meshes that no rollout changes; ``*``: all."""
+        """The meshes that rollouts do not change; ``*``: all."""
         return [EVERY_MESH] if self._is_pinned else sorted(self._own)
 
     @property
@@ -134,7 +134,7 @@ class ServedModels:
 
     @property
     def missing(self) -> list[str]:
-        """For each model of the rollout that could not be loaded, a sentence that says so."""
+        """A sentence for each model in the rollout that could not be loaded."""
         named = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
         return [
             f"model {version}: not loaded, so its meshes use other weights; the log says why"
@@ -145,12 +145,12 @@ class ServedModels:
         return self.weights.size_bytes() + self._loader.size_bytes()
 
     def measure(self) -> None:
-        """Set the gauges of the weights in memory. Call it every few seconds, as :meth:`Loader.measure` explains."""
+        """Set the gauges for weights in memory. Call it every few seconds, as :meth:`Loader.measure` explains."""
         self._instruments.set(WEIGHTS, len(self.versions))
         self._loader.measure()
 
     def get(self, mesh: str) -> ServedModel | None:
-        """The model that makes the verdicts of a mesh if it is in memory; never waits."""
+        """The model that makes a mesh's verdicts if it is in memory; never waits."""
         if (own := self._of_settings(mesh)) is not None:
             return own
         if self._rollout is None:
@@ -159,12 +159,12 @@ class ServedModels:
         return self._default if pin is None else self._in_memory(pin)
 
     def checkpoint(self, mesh: str) -> Checkpoint:
-        """The weights that make the verdicts of a mesh if they are in memory, else the weights of the settings."""
+        """The weights that make a mesh's verdicts if they are in memory, else the configured weights."""
         return (self.get(mesh) or self._fallback()).checkpoint
 
     async def of(self, mesh: str) -> ServedModel:
-        """The model that makes the verdicts of a mesh. One that cannot be loaded soon is replaced: a detector with
-        other weights is better than none.
+        """The model that makes a mesh's verdicts. If it cannot be loaded soon, another one takes its place: a detector
+        with other weights is better than none.
 
         Raises:
             ServeError: the rollout was never read, and the store does not answer.
@@ -176,11 +176,11 @@ class ServedModels:
         pin, _ = pins_of(self.rollout, mesh)
         try:
             return await self.load(pin)
-        except NOT_LOADED:  # the log has it
+        except NOT_LOADED:  # already logged
             return self._fallback()
 
     def roles(self, mesh: str) -> Roles | None:
-        """Which models a mesh uses and tries; None: it has no trial."""
+        """The models that a mesh uses and tries; None: it has no trial."""
         trial = self.rollout.trial
         if trial is None or self._of_settings(mesh) is not None:
             return None
@@ -195,30 +195,30 @@ class ServedModels:
         return version in self._loader.broken
 
     def version(self, pin: ModelPin | None) -> str:
-        """The version of a pin; None: of the weights of the settings."""
+        """The version of a pin; None: the configured weights."""
         return self.weights.default.digest if pin is None else pin.version
 
     async def load(self, pin: ModelPin | None) -> ServedModel:
-        """The model of a pin; None: the weights of the settings.
+        """The model of a pin; None: the configured weights.
 
         Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, or not soon.
+            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded soon.
         """
         return self._default if pin is None else ServedModel(await self._loader.load(pin), pin)
 
     def follow(self, seconds: float | None = None) -> bool:
-        """Read the rollout, and follow it if it changed. Its weights are loaded first, if that is possible soon. Call
-        it in a thread. Returns whether it changed.
+        """Read the rollout, and follow it if it has changed. Its weights are loaded first if possible. Call it in a
+        thread. Returns whether the rollout has changed.
 
         Args:
-            seconds: to wait for weights at most; None: as :meth:`Loader.prepare`.
+            seconds: maximum wait for weights; None: as in :meth:`Loader.prepare`.
 
         Raises:
             ServeError: the store cannot be read.
         """
         if self._store is None:
             return False
-        with self._following:  # else a slower read could bring an older rollout back
+        with self._following:  # otherwise, a slower read could restore an older rollout
             rollout = self._read(self._store)
             if rollout == self._rollout:
                 return False
@@ -227,7 +227,7 @@ class ServedModels:
             return True
 
     def _read(self, store: StateStore) -> RolloutDocument:
-        """The rollout of the store; in a sidecar whose store has none, the registry's."""
+        """Read the store's rollout; in a sidecar whose store has none, the registry's."""
         revision, rollout = read_rollout(store)
         if revision or self._sidecar is None or self.registry is None:
             return rollout
@@ -241,11 +241,11 @@ class ServedModels:
 
     @property
     def is_following(self) -> bool:
-        """Whether there is a rollout to follow, and no read of it under way."""
+        """Whether there is a rollout to follow and it is not being read."""
         return self._store is not None and self._reading is None
 
     async def follow_once(self) -> None:
-        """As :meth:`follow`. If a read is under way, it waits for that one."""
+        """Like :meth:`follow`. If the rollout is already being read, wait for that."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(self._follower, self.follow)
             self._reading.add_done_callback(self._end_reading)
@@ -254,20 +254,20 @@ class ServedModels:
     def _end_reading(self, read: "asyncio.Future[bool]") -> None:
         self._reading = None
         if not read.cancelled():
-            read.exception()  # retrieve it, in case no caller is left to do so
+            read.exception()  # retrieve it, in case no caller remains to do so
 
     async def pin(self, version: str, mesh: str | None) -> ModelPin:
-        """The pin of a model that meshes can change to. It is loaded to be sure.
+        """The pin of a model that meshes can switch to. It is loaded to make sure.
 
         Args:
-            mesh: the only mesh that changes; None: all.
+            mesh: the only mesh to change; None: all.
 
         Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
-            UnfitModel: it reads other neighbours, or the weights of the meshes are in the settings.
+            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded in time, or there is no registry.
+            UnfitModel: it reads other neighbours, or the settings name the meshes' weights.
         """
         if self.registry is None:
-            raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
+            raise UnknownModel("model: there is no registry; set models.registry, and restart the service")
         if self._is_pinned or (mesh is not None and mesh in self._own):
             place = f"meshes.{mesh}.weights" if mesh is not None and mesh in self._own else "model.weights"
             raise UnfitModel(
@@ -281,16 +281,16 @@ class ServedModels:
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
-        """Change the rollout, and follow it. Call it in a thread.
+        """Change the rollout and follow it. Call it in a thread.
 
         Args:
-            by_rule: whether no person wants it, for the metric.
+            by_rule: whether a rule, not a person, makes the change; for the metric.
 
         Raises:
-            UnfitModel, StoreConflict, ServeError: as of :func:`change_rollout`; without a registry, the first.
+            UnfitModel, StoreConflict, ServeError: see :func:`change_rollout`; ``UnfitModel`` also without a registry.
         """
         if self._store is None:
-            raise UnfitModel("model: expected a registry, got none; set models.registry, and restart the service")
+            raise UnfitModel("model: there is no registry; set models.registry, and restart the service")
         before = self.rollout.history
         rollout = change_rollout(self._store, change)
         if rollout.history and rollout.history[-1] not in before:
@@ -307,14 +307,14 @@ class ServedModels:
         return None if checkpoint is None else ServedModel(checkpoint, pin)
 
     def _fallback(self) -> ServedModel:
-        """The model of all meshes if it is in memory, else the one before, else the weights of the settings."""
+        """The model of all meshes if it is in memory, else the previous one, else the configured weights."""
         known = (self._in_memory(pin) for pin in (self.rollout.active, self.rollout.previous) if pin is not None)
         return next((model for model in known if model is not None), self._default)
 
 
 def require_same_neighbours(ours: Checkpoint, theirs: Checkpoint) -> None:
-    """Raise ``UnfitModel`` unless meshes can change from one to the other and keep their state. It depends on the
-    neighbours, and on the inputs, which loading checks."""
+    """Raise ``UnfitModel`` unless meshes can switch between them and keep their state. This depends on the neighbours,
+    and on the inputs, which loading checks."""
     before, after = (one.network.config.neighbours for one in (ours, theirs))
     if before != after:
         raise UnfitModel(
@@ -324,7 +324,7 @@ def require_same_neighbours(ours: Checkpoint, theirs: Checkpoint) -> None:
 
 
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:
-    """The models that a rollout names for all meshes: the model in use, and both models of its trial."""
+    """The models that a rollout names for all meshes: the one in use, and its trial's two models."""
     trial = rollout.trial
     named = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
     return [pin for pin in named if pin is not None]
@@ -333,7 +333,7 @@ def _pins(rollout: RolloutDocument) -> list[ModelPin]:
 def open_models(
     settings: Settings, weights: Weights, store: StateStore, instruments: Instruments, sidecar: str | None = None
 ) -> ServedModels:
-    """The models that a session serves; ``sidecar`` as of :class:`ServedModels`.
+    """Open a session's models; for ``sidecar``, see :class:`ServedModels`.
 
     Raises:
         BadSettings: the registry cannot be opened.

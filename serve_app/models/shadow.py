@@ -1,7 +1,7 @@
-"""The other model of a trial scores the snapshots of a session too: after the answer, in spare time, and silently.
+"""A trial's other model also scores a session's snapshots: after the answer, in spare time, and silently.
 
-Both models score the same prepared snapshot, so they see the same baselines. Those follow the verdicts of the model in
-use. What alerting remembers, such as how often a service was unusual, each model has for itself.
+Both models score the same prepared snapshot, so they see the same baselines, which follow the verdicts of the model in
+use. Each model has its own alerting memory, for example how often a service was unusual.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from model.verdict import Verdict
 from serve_app.api.schemas.models import BlockDocument, MeshTrialDocument
 from serve_app.errors import Overloaded, RegistryGone, ServeError, StoreConflict
 from serve_app.metrics import SHADOWED, Instruments
-from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_failure, add_snapshot, attempts, outcome_of
+from serve_app.models.comparison import SNAPSHOTS_PER_BLOCK, add_failure, add_snapshot, attempts, outcome_of
 from serve_app.models.served import Roles, ServedModel, ServedModels
 from serve_app.pipeline import Options, PreparedSnapshot
 from serve_app.stores.state_store import StateStore
 
-MAX_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
-MAX_BLOCKS = 288  # of the trial of a mesh: a day of snapshots each 15 s
-SHARE = 0.2  # of the time for which a session scores in the shadow while snapshots wait for it; others are left out
+MAX_WAITING = 16  # snapshots, only the newest one of each mesh
+MAX_BLOCKS = 288  # in a mesh's trial: a day with a snapshot every 15 s
+SHARE = 0.2  # maximum share of time for shadow scoring while snapshots wait; excess snapshots are left out
 SCORED, FAILED, LEFT_OUT = "scored", "failed", "left_out"  # outcomes of the metric
-STORED_SIZES = (1, SNAPSHOTS_OF_A_BLOCK)  # snapshots of a block after which the trial is stored
+STORED_SIZES = (1, SNAPSHOTS_PER_BLOCK)  # the trial is stored after these numbers of snapshots in a block
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +34,7 @@ class JudgedSnapshot:
     """A snapshot that has its verdict.
 
     Attributes:
-        memory: of alerting, after it.
+        memory: alerting's memory after the snapshot.
     """
 
     mesh: str
@@ -44,7 +44,7 @@ class JudgedSnapshot:
     options: Options
 
 
-# Scores a prepared snapshot with another model. Returns the verdict, and the memory after it.
+# Scores a prepared snapshot with another model. Returns the verdict and the updated memory.
 JudgeBeside = Callable[[JudgedSnapshot, ServedModel, IncidentMemory], Awaitable[tuple[Verdict, IncidentMemory]]]
 
 
@@ -53,10 +53,10 @@ class _MeshTrial:
     """A trial in one mesh, as this session knows it.
 
     Attributes:
-        revision: of the document in the store.
-        stored: the last block that the store has; None: it has none.
-        memory: of the other model; None before its first snapshot.
-        known: ids of the alerts that each model has, by version.
+        revision: the document's revision in the store.
+        stored: the last block in the store; None: there is none.
+        memory: the other model's memory; None before its first snapshot.
+        known: the ids of each model's alerts, by version.
     """
 
     roles: Roles
@@ -68,7 +68,7 @@ class _MeshTrial:
 
 
 class Shadow:
-    """Scores in the shadow, of one session and event loop. One snapshot at a time; if too many wait, some are left out.
+    """Shadow scoring in one session and event loop: one snapshot at a time; if too many wait, some are left out.
 
     Args:
         is_busy: whether snapshots wait for their verdicts.
@@ -90,7 +90,7 @@ class Shadow:
         self._lock = asyncio.Lock()  # held while a trial changes
 
     def offer(self, judged: JudgedSnapshot) -> bool:
-        """Take a snapshot. Returns whether :meth:`work` must be started."""
+        """Accept a snapshot. Returns whether :meth:`work` must be started."""
         if self._waiting.pop(judged.mesh, None) is not None or len(self._waiting) >= MAX_WAITING:
             self._instruments.count(SHADOWED, outcome=LEFT_OUT)
         if len(self._waiting) < MAX_WAITING:
@@ -98,7 +98,7 @@ class Shadow:
         return not self._is_working
 
     async def work(self) -> None:
-        """Score what waits, one after the other."""
+        """Score waiting snapshots one after the other."""
         if self._is_working:
             return
         self._is_working = True
@@ -114,8 +114,8 @@ class Shadow:
             self._is_working = False
 
     async def add_failure(self, mesh: str, model: str) -> None:
-        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh that is
-        not stored has no trial.
+        """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh without
+        stored state has no trial.
         """
         roles = self._models.roles(mesh)
         if roles is None or roles.active != model:
@@ -131,27 +131,27 @@ class Shadow:
             log.warning("mesh %s: a failed snapshot is not counted in the trial of a model: %s", mesh, error)
 
     async def delete(self, mesh: str) -> None:
-        """Delete the trial of a mesh.
+        """Delete a mesh's trial.
 
         Raises:
             ServeError: the store cannot be used.
         """
         self._waiting.pop(mesh, None)
         self._trials.pop(mesh, None)
-        if self._models.registry is not None:  # without one, a store need not have documents
+        if self._models.registry is not None:  # without a registry, a store need not have documents
             await asyncio.to_thread(_delete_trial, self._store, mesh)
 
     def forget_all(self) -> None:
-        """Forget all meshes, when a trial is over."""
+        """Forget all meshes when a trial is over."""
         self._waiting.clear()
         self._trials.clear()
 
     async def _try(self, judged: JudgedSnapshot) -> str:
-        """Score a snapshot, and remember what both models made of it. Returns the outcome for the metric."""
+        """Score a snapshot, and record both models' results. Returns the outcome for the metric."""
         try:
             async with self._lock:
                 return await self._score(judged)
-        except StoreConflict:  # another session has the mesh now, or had it before
+        except StoreConflict:  # the mesh has moved from or to another session
             self._trials.pop(judged.mesh, None)
         except Exception as error:  # no one waits for it
             log.warning(
@@ -164,7 +164,7 @@ class Shadow:
         if roles is None:
             return LEFT_OUT
         trial = await self._trial(judged.mesh, roles, judged)
-        if judged.verdict.model_digest != roles.active:  # models changed while it waited, or one could not be loaded
+        if judged.verdict.model_digest != roles.active:  # models changed meanwhile, or one could not be loaded
             if not self._models.is_broken(roles.active):
                 return LEFT_OUT
             await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
@@ -191,8 +191,8 @@ class Shadow:
         return SCORED
 
     async def _trial(self, mesh: str, roles: Roles, judged: JudgedSnapshot | None = None) -> _MeshTrial:
-        """The trial of a mesh: begun, or continued from what this or another session has stored. The other model begins
-        with what alerting remembers of the one in use."""
+        """Begin a mesh's trial, or continue it from this or another session's stored document. The other model begins
+        with the alerting memory of the model in use."""
         models = roles.candidate, roles.baseline
         trial = self._trials.get(mesh)
         if trial is None or (trial.document.candidate, trial.document.baseline) != models:
@@ -201,7 +201,7 @@ class Shadow:
                 document = MeshTrialDocument(mesh=mesh, services=0, candidate=models[0], baseline=models[1])
             stored = document.blocks[-1] if document.blocks else None
             trial = self._trials[mesh] = _MeshTrial(roles, document, revision, stored)
-        elif trial.roles.active != roles.active:  # they changed places
+        elif trial.roles.active != roles.active:  # they have swapped roles
             trial.memory, trial.known = None, {}
         if judged is not None and not trial.known:
             trial.known = dict.fromkeys((roles.active, roles.other), frozenset(one.id for one in judged.memory.open))
@@ -214,9 +214,9 @@ class Shadow:
         await self._store_if_due(mesh, trial)
 
     async def _store_if_due(self, mesh: str, trial: _MeshTrial) -> None:
-        """Store a trial with the first and the last snapshot of a block. The document has 100 KB and more: written with
-        each snapshot, it would be most of what a trial costs. A crash, or a mesh that moves to another session, loses
-        the comparison of the snapshots since. Their verdicts were stored before, and the trial continues."""
+        """Store a trial at a block's first and last snapshot. The document has 100 KB and more: writing it with each
+        snapshot would be most of a trial's cost. A crash, or a mesh's move to another session, loses the comparison of
+        later snapshots. Their verdicts are stored, and the trial continues."""
         kept = trial.document.blocks[-MAX_BLOCKS:]
         trial.document = trial.document.model_copy(update={"blocks": kept})
         last = kept[-1] if kept else None
@@ -233,8 +233,8 @@ class Shadow:
 
 
 def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | None]:
-    """The revision and the trial of a mesh that the store has; 0 and None if there is none. One of another version
-    counts as none."""
+    """Read a mesh's stored trial and its revision; 0 and None if there is none. A trial from another version counts as
+    none."""
     found = store.read_document(_document_name(mesh))
     try:
         return found.revision, MeshTrialDocument.model_validate_json(found.content)
@@ -257,9 +257,9 @@ def _empty_block(trial: _MeshTrial, began: datetime) -> BlockDocument:
 
 
 def combine(own: IncidentMemory, shared: IncidentMemory) -> IncidentMemory:
-    """What alerting remembers for a model in the shadow: its own deviations and incidents, and what is known of the
-    mesh, such as planned changes, mutes and feedback."""
-    if shared.lost:  # a gap so long that nothing stays open
+    """Alerting memory for a shadow model: its own deviations and incidents, and facts about the mesh, such as planned
+    changes, mutes and feedback."""
+    if shared.lost:  # the gap was so long that nothing stays open
         own = own.forget_incidents()
     return replace(
         own,

@@ -1,4 +1,4 @@
-"""How long to wait before a failed request is sent again."""
+"""Computes how long to wait before a failed request is sent again."""
 
 import random
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from email.utils import parsedate_to_datetime
 class Backoff:
     """Exponential backoff with jitter: the wait doubles with each failure in a row, up to a limit.
 
-    The jitter shortens a wait by up to half, so that clients that failed together do not come back together.
+    The jitter shortens a wait by up to half, so that clients that failed together do not retry together.
 
     Attributes:
         first_seconds: wait after the first failure, before jitter.
-        longest_seconds: longest wait.
+        max_seconds: maximum wait.
     """
 
     first_seconds: float = 1.0
-    longest_seconds: float = 60.0
+    max_seconds: float = 60.0
 
     def seconds(self, failures: int, retry_after_seconds: float = 0.0) -> float:
         """How long to wait, s.
 
         Args:
             failures: failures in a row, 1 or more.
-            retry_after_seconds: shortest wait that the server asked for; more than ``longest_seconds`` counts as that.
+            retry_after_seconds: minimum wait that the server asked for, capped at ``max_seconds``.
         """
         doubled = self.first_seconds * 2.0 ** min(failures - 1, 30)
-        asked = min(retry_after_seconds, self.longest_seconds)
-        return max(asked, min(doubled, self.longest_seconds) * random.uniform(0.5, 1.0))
+        asked = min(retry_after_seconds, self.max_seconds)
+        return max(asked, min(doubled, self.max_seconds) * random.uniform(0.5, 1.0))
 
 
 def parse_retry_after(header: str) -> float:

@@ -27,8 +27,8 @@ class Endpoint:
         username, password_file: basic auth. Secret files are read again for each request, because secrets are rotated.
         bearer_token_file: bearer token, instead of basic auth.
         ca_file: CA bundle to use instead of the system store.
-        headers: further headers of each request, as name and value, for example of a tenant.
-        headers_file: more of them, one ``name: value`` a line.
+        headers: further headers for each request, as name and value, for example the tenant's.
+        headers_file: file with more headers, one ``name: value`` per line.
         certificate_file, key_file: client certificate and its key (PEM); without a key file, the first one has both.
     """
 
@@ -50,7 +50,7 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def request_headers(self) -> dict[str, str]:
-        """The headers of the settings and ``Authorization``, if one is needed. Blocks while it reads the secret files.
+        """The configured headers, and ``Authorization`` if it is needed. Blocks while it reads the secret files.
 
         Raises:
             SecretUnreadable: if a secret cannot be read. The message names the file, never its content.
@@ -79,7 +79,7 @@ class Endpoint:
         trusted = ssl_context(self.ca_file)
         context = trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
         try:
-            # Without a password here, OpenSSL would ask on the terminal for the password of an encrypted key.
+            # Without a password here, OpenSSL would ask for an encrypted key's password on the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, password=lambda: "")
         except (OSError, ssl.SSLError) as error:
             raise BadSettings(
@@ -94,7 +94,7 @@ def basic_auth(username: str, password: str) -> str:
 
 
 def join_url(url: str, path: str) -> str:
-    """``url`` with ``path`` behind its own path; the query parameters of ``url`` are kept.
+    """``url`` with ``path`` appended to its path; its query parameters are kept.
 
     Args:
         url: base address.
@@ -117,7 +117,7 @@ def read_secret(file: Path) -> str:
 
 
 def read_headers(file: Path) -> dict[str, str]:
-    """Read a secret file of headers, one ``name: value`` a line; empty lines and comments (``#``) are skipped.
+    """Read a secret file of headers, one ``name: value`` per line; empty lines and comments (``#``) are skipped.
 
     Raises:
         SecretUnreadable: if it cannot be read. The message names the file, never its content.
@@ -135,7 +135,7 @@ def read_headers(file: Path) -> dict[str, str]:
 
 def _read_text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
+        return file.read_text(encoding="utf-8-sig")  # Windows editors begin files with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise SecretUnreadable(f"expected a readable file {file}, got {type(error).__name__}") from None
 
@@ -144,7 +144,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the names and values of literal headers.
 
     Raises:
-        ValueError: if one cannot be sent, or holds a secret; the message says what was expected.
+        ValueError: if one cannot be sent, or contains a secret; the message says what was expected.
     """
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):

@@ -1,6 +1,6 @@
-"""Tokens of Google Cloud, for its managed Prometheus.
+"""Google Cloud tokens for its managed Prometheus.
 
-google-auth finds the application default credentials: of the pod or the machine, or the file that
+google-auth finds the application default credentials: the pod's, the machine's, or the file that
 ``GOOGLE_APPLICATION_CREDENTIALS`` names. It is an optional package.
 """
 
@@ -27,7 +27,7 @@ class GoogleTokens(TokenSource):
             import google.auth.transport.requests
         except ImportError as error:
             raise BadSettings(
-                f"google: expected the package google-auth, got {error}; pip install 'tagae[google]'"
+                f"google: the package google-auth is not installed ({error}); pip install 'tagae[google]'"
             ) from None
         self._auth = google.auth
 

@@ -1,4 +1,4 @@
-"""Send one request to an endpoint, with a deadline for the whole exchange."""
+"""Sends one request to an endpoint, with a deadline for the whole exchange."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from serve_app.net.endpoint import Endpoint, SecretUnreadable
 
 Failure = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
 _URL = re.compile(r" with url: \S+")  # as urllib3 words it
-_MAX_DETAIL = 300  # bytes of a response that go to the log
+_MAX_DETAIL = 300  # bytes of a response that are logged
 _OVERLOADED, _FORBIDDEN, _TRANSIENT = (429, 503), (401, 403), (408, 425)
 
 
@@ -25,11 +25,11 @@ class Reply:
     """The result of a request.
 
     Attributes:
-        failed: why the request failed; empty if it succeeded. waiting does not help with ``refused`` and ``forbidden``.
+        failed: why the request failed; empty if it succeeded. Waiting does not help with ``refused`` and ``forbidden``.
         status: HTTP status; 0 without a response.
         detail: text for the log.
         retry_after_seconds: how long the server asks to wait before the next request.
-        content: the first bytes of the response, at most as many as were asked for.
+        content: the response's first bytes, at most as many as requested.
     """
 
     failed: Failure | Literal[""] = ""
@@ -57,7 +57,7 @@ class HttpSender:
         )
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """Post JSON; otherwise as :meth:`send`."""
+        """Post JSON; see :meth:`send`."""
         return await self.send("POST", "", body, headers)
 
     async def send(
@@ -68,14 +68,14 @@ class HttpSender:
         headers: Mapping[str, str] | None = None,
         keep: int = 0,
     ) -> Reply:
-        """Send JSON. The deadline covers the whole exchange, so a response that arrives too slowly is ``late`` too.
+        """Send JSON. The deadline covers the whole exchange, so a response that arrives too slowly is ``late``, too.
 
         Args:
-            method: of HTTP.
+            method: HTTP method.
             path: added to the endpoint's URL.
-            body: of the request.
-            headers: further ones.
-            keep: bytes of the response's content to return.
+            body: the request's body.
+            headers: further headers.
+            keep: number of bytes of the response to return.
         """
         try:
             async with asyncio.timeout(self.deadline_seconds):
@@ -96,8 +96,8 @@ class HttpSender:
             return Reply("broken", detail=first_line(error))
 
     async def connect(self) -> Reply:
-        """Open a connection to the server, with its certificate checked, and close it: for one to which each request
-        means something. Behind a proxy, only the proxy is tried."""
+        """Open a connection to the server, check its certificate, and close it, for a server on which any request would
+        have an effect. Behind a proxy, only the proxy is tried."""
         try:
             url = urlsplit(self.endpoint.url)
             proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
@@ -113,7 +113,7 @@ class HttpSender:
             return Reply("late", detail=f"no connection within {self.deadline_seconds:g} s")
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
-        except OSError as error:  # of TLS, too
+        except OSError as error:  # also TLS errors
             return Reply("unreachable", detail=first_line(error))
         return Reply()
 
@@ -123,7 +123,7 @@ class HttpSender:
     async def _exchange(self, method: str, path: str, body: bytes, headers: Mapping[str, str], keep: int) -> Reply:
         most, content = max(keep, _MAX_DETAIL), b""
         async with self._http.stream(method, self.endpoint.url + path, content=body, headers=headers) as response:
-            async for part in response.aiter_bytes():  # read to the end: half a response acknowledges nothing
+            async for part in response.aiter_bytes():  # read completely: half a response acknowledges nothing
                 content += part[: most - len(content)]
         return replace(_reply(response, content[:_MAX_DETAIL]), content=content[:keep])
 
@@ -139,5 +139,6 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
 
 
 def first_line(error: Exception) -> str:
-    """Type and first line of an error, shortened for a log line, without the URL of a request: it may hold a secret."""
+    """Type and first line of an error, shortened for a log line, without the URL of a request: it may contain a
+    secret."""
     return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MAX_DETAIL]

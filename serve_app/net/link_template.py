@@ -33,7 +33,7 @@ def check_template(template: str) -> str:
 
 
 def check_trace_template(template: str) -> str:
-    """Return the template of a link to one trace. Errors as of :func:`check_template`."""
+    """Return the template of a link to one trace. Raises the errors of :func:`check_template`."""
     if "{trace}" not in template:
         raise ValueError("expected {trace}, which stands for the id of the trace")
     check_template(template.replace("{trace}", "{incident}"))

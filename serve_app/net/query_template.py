@@ -1,7 +1,7 @@
-"""Templates of queries in LogQL and TraceQL, in which ``$namespace`` and ``$service`` stand for names.
+"""LogQL and TraceQL query templates, in which ``$namespace`` and ``$service`` stand for names.
 
 A name comes from telemetry, so it can be any text. Both languages write a string in double quotes as Go does, and a
-name stays inside the string in which its placeholder stands.
+name stays inside its placeholder's string.
 """
 
 import json
@@ -13,7 +13,7 @@ _PLACEHOLDER = re.compile(r"\$([A-Za-z]\w*)")
 
 
 def check_query(query: str) -> str:
-    """Return ``query`` if its placeholders are known, and stand in strings in double quotes.
+    """Return ``query`` if its placeholders are known and inside strings in double quotes.
 
     Raises:
         ValueError: if they do not; the message says what to write.
@@ -29,7 +29,7 @@ def check_query(query: str) -> str:
 
 
 def fill_query(query: str, names: Mapping[str, str]) -> str:
-    """Return a checked query with the names in its strings. In a regular expression, a name matches itself."""
+    """Return a checked query with the names in its strings. In a regular expression, a name matches only itself."""
 
     def fill(found: re.Match[str]) -> str:
         operator, text = found[1] or "", found[2]
@@ -43,5 +43,5 @@ def fill_query(query: str, names: Mapping[str, str]) -> str:
 
 
 def fill_name(template: str, names: Mapping[str, str]) -> str:
-    """Return a plain text with the names in place of their placeholders."""
+    """Return a plain text with the placeholders replaced by the names."""
     return _PLACEHOLDER.sub(lambda found: names[found[1]], template)

@@ -1,4 +1,4 @@
-"""Addresses of Redis: one server, servers that Sentinel watches, or a Cluster."""
+"""Redis addresses: one server, servers that Sentinel watches, or a Cluster."""
 
 import re
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class RedisAddress:
 
     Attributes:
         kind: one server, its Unix socket, servers that Sentinel watches, or nodes of a Cluster.
-        hosts: names and ports: of the server, of Sentinels, of nodes; none for a socket.
+        hosts: names and ports of the server, the Sentinels or the nodes; none for a socket.
         database: number.
         is_secure: whether to use TLS.
-        path: of the socket.
+        path: the socket's path.
         service: name under which Sentinel watches the servers.
     """
 

@@ -1,4 +1,4 @@
-"""Bearer tokens that expire: fetched from their issuer, and kept while they are valid."""
+"""Bearer tokens that expire: fetched from their issuer, and cached while they are valid."""
 
 import math
 import threading
@@ -15,15 +15,15 @@ import requests
 from serve_app.net.endpoint import basic_auth, read_secret
 from serve_app.net.http import first_line
 
-EARLY_SECONDS = 10.0  # how long before it expires a token is replaced; at most a quarter of its lifetime
-DEFAULT_SECONDS = 300.0  # lifetime of a token whose issuer does not say when it expires
-LONGEST_FETCH = 5.0  # s; shorter than the deadline of a poll, so that the issuer is named and not Prometheus
-PAUSE_SECONDS = 5.0  # after a failed fetch or a refused token, so that concurrent queries do not storm the issuer
-MAX_DETAIL = 200  # characters of an issuer's description of an error
+EARLY_SECONDS = 10.0  # a token is replaced this long before it expires; at most a quarter of its lifetime
+DEFAULT_SECONDS = 300.0  # lifetime of a token if its issuer does not say when it expires
+MAX_FETCH_SECONDS = 5.0  # shorter than a poll's deadline, so that errors name the issuer and not Prometheus
+PAUSE_SECONDS = 5.0  # after a failed fetch or a refused token, so that concurrent queries do not overload the issuer
+MAX_DETAIL = 200  # characters in an issuer's error description
 
 
 class NoToken(Exception):
-    """No token was issued. The message has no secret."""
+    """No token was issued. The message contains no secret."""
 
 
 class TokenSource(ABC):
@@ -39,7 +39,7 @@ class TokenSource(ABC):
         self._rejected_at = -math.inf
 
     def token(self) -> str:
-        """A token that is valid now.
+        """A currently valid token.
 
         Raises:
             NoToken: none was issued.
@@ -61,8 +61,8 @@ class TokenSource(ABC):
             return self._token
 
     def reject(self, token: str) -> None:
-        """A server refused this token: forget it if it is still the newest, but not too often, since a server may
-        refuse all tokens."""
+        """Discard a token that a server refused if it is still the newest, but not too often, since a server may refuse
+        all tokens."""
         with self._lock:
             now = time.monotonic()
             if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:
@@ -73,20 +73,20 @@ class TokenSource(ABC):
         """A new token and its lifetime, s.
 
         Raises:
-            NoToken, SecretUnreadable: as :meth:`token`.
+            NoToken, SecretUnreadable: see :meth:`token`.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class OAuth2Client:
-    """The client that requests tokens, and where.
+    """The client that requests tokens, and the address to request them from.
 
     Attributes:
-        token_url: of the issuer; its query may hold a secret, so it is never logged.
+        token_url: the issuer's URL; its query may contain a secret, so it is never logged.
         client_id: name of the client.
         client_secret_file: its secret.
         parameters: further parameters of the request, such as ``scope``.
-        ca_file: certificates to trust instead of the system's.
+        ca_file: CA bundle to use instead of the system store.
     """
 
     token_url: str
@@ -99,8 +99,8 @@ class OAuth2Client:
 class OAuth2Tokens(TokenSource):
     """Tokens for client credentials (RFC 6749, section 4.4).
 
-    The client authenticates with basic auth, which every issuer has to support; if it is refused, with parameters of
-    the body, which some issuers want instead.
+    The client authenticates with basic auth, which every issuer has to support; if that is refused, with parameters in
+    the body, which some issuers require.
     """
 
     def __init__(self, client: OAuth2Client) -> None:
@@ -134,11 +134,11 @@ class OAuth2Tokens(TokenSource):
                     client.token_url,
                     data=form,
                     headers=headers,
-                    timeout=LONGEST_FETCH,
+                    timeout=MAX_FETCH_SECONDS,
                     allow_redirects=False,
                     verify=str(client.ca_file) if client.ca_file else True,
                 )
-        except OSError as error:  # the base class of all errors of requests
+        except OSError as error:  # the library's base class for errors
             raise NoToken(f"oauth2: expected a token from token_url, got {first_line(error)}") from None
 
     def _read(self, reply: requests.Response) -> tuple[str, float]:

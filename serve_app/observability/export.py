@@ -1,7 +1,7 @@
 """Sends spans to an OpenTelemetry collector: OTLP over HTTP, from a thread of its own.
 
-A request never waits for the collector. Ended spans wait in a queue of a fixed size. Spans that do not fit, and spans
-that the collector does not take, are dropped and counted.
+A request never waits for the collector. Ended spans wait in a bounded queue. Spans are dropped and counted if the queue
+is full or the collector does not accept them.
 """
 
 import atexit
@@ -28,9 +28,9 @@ from serve_app.settings.observability import TraceSettings
 MAX_WAITING = 2048  # spans
 BATCH = 256  # spans in one request
 EXPORT_SECONDS = 1.0  # between two requests while fewer spans wait
-TIMEOUT_SECONDS = 10.0  # of one batch, with its repeats
-FLUSH_SECONDS = 2.0  # for the last spans when the process ends
-EXPORTER_LOG = "opentelemetry.exporter.otlp"  # logs each failure; we log only that they begin and end
+TIMEOUT_SECONDS = 10.0  # for one batch, including retries
+FLUSH_SECONDS = 2.0  # time to send the last spans when the process ends
+EXPORTER_LOG = "opentelemetry.exporter.otlp"  # logs each failure; we log only their begin and end
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,7 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
             "tagae.component": component,
         }
     ).merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-    # All traces, and those that a client samples, unless OTEL_TRACES_SAMPLER says otherwise.
+    # Record all traces unless their client or OTEL_TRACES_SAMPLER decides otherwise.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(queue)
     record_with(provider.get_tracer("tagae"))
@@ -58,11 +58,11 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
 
 
 class SpanQueue(SpanProcessor):
-    """Hands ended spans to the thread that exports them, unless as many as fit wait already."""
+    """Passes ended spans to the exporting thread unless the queue is full."""
 
     def __init__(self, export: "CollectorExport", instruments: Instruments) -> None:
         self._export, self._instruments = export, instruments
-        # Larger than the limit here, so that the queue of the library never drops a span without a count.
+        # Larger than our limit, so that the library's queue never drops a span without counting it.
         self._batches = BatchSpanProcessor(export, MAX_WAITING + BATCH, 1000 * EXPORT_SECONDS, BATCH)
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -81,7 +81,7 @@ class SpanQueue(SpanProcessor):
 
 
 class CollectorExport(SpanExporter):
-    """Sends batches of spans to the collector, and counts those that it does not take."""
+    """Sends batches of spans to the collector, and counts the spans that it does not accept."""
 
     def __init__(self, settings: TraceSettings, instruments: Instruments) -> None:
         session = requests.Session()
@@ -101,14 +101,14 @@ class CollectorExport(SpanExporter):
         self._lock, self._waiting, self._fails = threading.Lock(), 0, False
 
     def reserve(self) -> bool:
-        """Whether one more span may wait for its export. If so, it counts as waiting."""
+        """Reserve space for one more span in the queue. Returns whether there was space."""
         with self._lock:
             has_room = self._waiting < MAX_WAITING
             self._waiting += has_room
         return has_room
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send one batch. The thread of the queue calls this."""
+        """Send one batch. The queue's thread calls this."""
         result = SpanExportResult.FAILURE
         try:
             result = self._otlp.export(spans)
@@ -122,7 +122,7 @@ class CollectorExport(SpanExporter):
         self._otlp.shutdown()  # type: ignore[no-untyped-call]
 
     def _report(self, fails: bool, spans: int) -> None:
-        """Count dropped spans. Log that exports begin to fail, and that they work again."""
+        """Count dropped spans. Log when exports begin to fail, and when they work again."""
         if fails:
             self._instruments.count(SPANS_DROPPED, spans, reason="failed")
         if fails and not self._fails:
@@ -139,7 +139,7 @@ def _with_headers(file: Path, request: requests.PreparedRequest) -> requests.Pre
 
 
 class _LastMessage(logging.Handler):
-    """Keeps the newest message of the exporter: its answer does not say why it failed."""
+    """Keeps the exporter's newest message: its result does not say why it failed."""
 
     text = ""
 

@@ -1,4 +1,4 @@
-"""Log lines as JSON: one object a line, the same in every process, with the mesh and the snapshot it is about."""
+"""Log lines as JSON: one object per line, the same in every process, with the mesh and snapshot that it is about."""
 
 import json
 import logging
@@ -13,11 +13,11 @@ from serve_app.observability.spans import trace_id
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """What some work is about.
+    """The mesh and snapshot that the current work is about.
 
     Attributes:
-        mesh: name; None: no single mesh.
-        sequence: number of the snapshot in its mesh; None: no snapshot, or its number is not known yet.
+        mesh: its name; None: no single mesh.
+        sequence: the snapshot's number in its mesh; None: no snapshot, or its number is not known yet.
     """
 
     mesh: str | None = None
@@ -29,7 +29,7 @@ _context: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 
 def log_context() -> LogContext:
-    """The context of the code that runs now."""
+    """The context of the code that is running."""
     return _context.get() or _NOTHING
 
 
@@ -66,7 +66,7 @@ class JsonFormatter(logging.Formatter):
     ``mesh``, ``sequence`` and ``trace_id``, each null if unknown, and ``exception`` if the record has one.
 
     Args:
-        component: what this process is, such as ``session``.
+        component: this process's part in the service, such as ``session``.
     """
 
     def __init__(self, component: str) -> None:

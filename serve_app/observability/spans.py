@@ -1,4 +1,4 @@
-"""Spans: the parts of a request's work, as a tree over all processes.
+"""Spans: parts of a request's work, as a tree across all processes.
 
 A process records nothing until :func:`record_with` is called, and ``opentelemetry`` is not imported until then. A
 context crosses processes as the value of a ``traceparent`` header (https://www.w3.org/TR/trace-context/); empty means
@@ -57,8 +57,8 @@ def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Val
     """A span of the block. An error that leaves the block is recorded, and marks the span as failed.
 
     Args:
-        name: of the work, such as ``session.push``.
-        parent: the caller's ``traceparent``; empty: the span of the code around, or none.
+        name: the work's name, such as ``session.push``.
+        parent: the caller's ``traceparent``; empty: the enclosing span, if any.
         kind: ``server`` for a request from another program.
         attributes: see :meth:`Span.set`.
     """
@@ -108,7 +108,7 @@ def annotate(**attributes: Value) -> None:
 
 
 def add_event(name: str, **attributes: Value) -> None:
-    """Add something that happens now to the current span; see :meth:`Span.set`."""
+    """Add an event to the current span; see :meth:`Span.set`."""
     if (recorded := _current().recorded) is not None:
         recorded.add_event(name, _attributes(attributes))
 

@@ -1,4 +1,4 @@
-"""Starts the traces of a process if the settings ask for them."""
+"""Starts a process's traces if the settings ask for them."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -22,7 +22,7 @@ def check_traces(settings: TraceSettings) -> None:
         import_module("serve_app.observability.export")
     except ImportError as error:
         raise BadSettings(
-            f"traces.endpoint: expected the packages of OpenTelemetry, got {error}; pip install 'tagae[otel]', or "
+            f"traces.endpoint: the OpenTelemetry packages are not installed ({error}); pip install 'tagae[otel]', or "
             "remove the setting"
         ) from error
     try:
@@ -32,14 +32,14 @@ def check_traces(settings: TraceSettings) -> None:
 
 
 def start_traces(settings: TraceSettings, component: str, instruments: Callable[[], Instruments]) -> Callable[[], None]:
-    """Record and export the spans of this process if the settings have an endpoint. Calls after the first do nothing.
+    """Record and export this process's spans if the settings have an endpoint. Calls after the first do nothing.
 
     Args:
         component: what this process is, such as ``session``.
-        instruments: makes what counts dropped spans; called only if there is an endpoint.
+        instruments: creates the counter for dropped spans; called only if there is an endpoint.
 
     Returns:
-        A function that sends the spans that wait; call it where the process ends without ``atexit``.
+        A function that sends waiting spans; call it if the process ends without ``atexit``.
 
     Raises:
         BadSettings: see :func:`check_traces`.

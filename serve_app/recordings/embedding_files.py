@@ -1,4 +1,4 @@
-"""Embeddings as Parquet files, one for each mesh, which a dataset reader takes as one table."""
+"""Embeddings as Parquet files, one per mesh, which a dataset reader reads as one table."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from serve_app.api.codec.arrow_embeddings import Embeddings, embedding_table
 
 
 def write_embeddings(folder: Path, embeddings: Embeddings) -> None:
-    """Replace the file of a mesh, ``MESH.parquet``, as a whole.
+    """Replace a mesh's file, ``MESH.parquet``, atomically.
 
     Columns: mesh, observed_at, model, status, mesh_score, service, deviation, embedding.
 
     Args:
-        folder: made if it does not exist.
+        folder: created if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     table = embedding_table(embeddings)

@@ -9,18 +9,17 @@
     meta.json          ``sampling_interval_seconds`` and any further content. It is written last, so a folder without it
                        is not a complete recording.
 
-Times are UTC; a column without a time zone is read as UTC. **Rows must be sorted by time**; the order of the rows of
-one instant does not matter. Reading and writing hold one batch of rows and one snapshot in memory, however long the
-recording is. Only incidents and events are read whole.
+Times are UTC; a column without a time zone is read as UTC. **Rows must be sorted by time**; rows of one instant may be
+in any order. Reading and writing hold one batch of rows and one snapshot in memory, however long the recording is. Only
+incidents and events are read completely.
 
 Signals at a time without any row in nodes.parquet are left out.
 
-A null or an absent metric means "not observed". An end of a call that has no row in nodes.parquet at that time is a
-service of which nothing was measured. Two kinds of calls are left out, and
-:class:`~serve_app.recordings.reader.RecordingReader` counts both: calls whose ``requests_per_second`` is null, because
-they were not measured; and calls at a time without any row in nodes.parquet. A snapshot that breaks the contract of
-:class:`~model.snapshot.MeshSnapshot` in any other way (a ratio above 1, a duplicate service) is refused, and the error
-names its time.
+A null or an absent metric means "not observed". If an end of a call has no row in nodes.parquet at that time, it is a
+service without measurements. Two kinds of calls are left out, and :class:`~serve_app.recordings.reader.RecordingReader`
+counts both: calls whose ``requests_per_second`` is null, because they were not measured; and calls at a time without
+any row in nodes.parquet. A snapshot that breaks the contract of :class:`~model.snapshot.MeshSnapshot` in any other way
+(a ratio above 1, a duplicate service) is refused, and the error names its time.
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ class LabelledIncident:
         kind: the kind of fault, in the recording's own words.
         root_cause_service: the culprit as the recording names it, often without its namespace; None if unknown.
         root_cause_metric: the metric that shows the fault; None if unknown.
-        details: the further columns of the recording.
+        details: the recording's further columns.
     """
 
     start: datetime

@@ -1,4 +1,4 @@
-"""Read a recording snapshot by snapshot; :mod:`~serve_app.recordings.format` describes its files."""
+"""Reads a recording snapshot by snapshot; :mod:`~serve_app.recordings.format` describes its files."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class RecordingReader:
         meta: content of meta.json.
         unmeasured_calls: rows of edges.parquet without a request rate in the latest pass of ``snapshots()``.
         dropped_calls: rows of edges.parquet at a time without any node row, in the latest pass.
-        unnamed_changes: rows of events.parquet whose object is no service, in the latest pass.
+        unnamed_changes: rows of events.parquet whose object is not a service, in the latest pass.
 
     Raises:
         BadRecording: if ``path`` is not a complete recording.
@@ -97,7 +97,7 @@ class RecordingReader:
         return sorted(changes, key=lambda change: change[0])
 
     def _signals(self, now: datetime, rows: pa.Table | None) -> list[Signal]:
-        """The signals of an instant. Rows without a value were not measured."""
+        """An instant's signals. Rows without a value were not measured."""
         if rows is None:
             return []
         kinds, values = rows["kind"].cast(pa.string()).to_pylist(), _features(rows, SIGNAL_COLUMNS[-1:])[:, 0].tolist()
@@ -149,8 +149,7 @@ class RecordingReader:
 
 
 def _with_silent(ids: pa.Array, ends: Sequence[pa.Array]) -> pa.Array:
-    """Return the services of an instant and, after them, the ends of its calls that have no row: they exist, and
-    nothing of their own was measured."""
+    """Return an instant's services, followed by the call ends without a row: they exist, but were not measured."""
     called = pc.unique(pa.concat_arrays(list(ends)))
     silent = called.filter(pc.invert(pc.is_in(called, value_set=ids)))
     return pa.concat_arrays([ids, silent.sort()]) if len(silent) else ids
@@ -181,7 +180,7 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 @contextmanager
 def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     try:
-        # the default, pre_buffer, holds all column chunks of the file in memory
+        # the default, pre_buffer, holds all of the file's column chunks in memory
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
             yield file
     except (pa.ArrowException, OSError) as error:

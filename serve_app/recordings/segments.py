@@ -1,8 +1,8 @@
-"""Record a live mesh as a folder of segments, each a complete recording of its own.
+"""Records a live mesh as a folder of segments, each of which is a complete recording.
 
-A recording cannot grow once it is complete, and an incomplete one is lost. So a recorder starts a new segment every
-hour or so. After a restart it resumes behind the last complete segment. It deletes the oldest segments when they need
-more than the allowed space.
+A recording cannot grow once it is complete, and an incomplete one is lost. So a recorder starts a new segment about
+every hour. After a restart, it continues after the last complete segment. It deletes the oldest segments when all of
+them exceed the allowed space.
 """
 
 import shutil
@@ -22,7 +22,7 @@ NAME = "%Y%m%dT%H%M%S.%fZ"  # name of a segment: the time of its first snapshot
 
 
 class SegmentReader:
-    """Reads all complete segments of a folder; a :class:`~serve_app.collect.base.SnapshotSource`.
+    """Reads all complete segments in a folder; a :class:`~serve_app.collect.base.SnapshotSource`.
 
     Raises:
         BadRecording: if the folder has no complete segment.
@@ -38,11 +38,11 @@ class SegmentReader:
 
     @property
     def interval_seconds(self) -> float:
-        """Expected time between two snapshots of the newest segment, s."""
+        """Expected time between two snapshots in the newest segment, s."""
         return self.readers[-1].interval_seconds
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots of all segments, oldest first; raises as :meth:`RecordingReader.snapshots`."""
+        """Yield the snapshots of all segments, oldest first. Raises the errors of :meth:`RecordingReader.snapshots`."""
         for reader in self.readers:
             yield from reader.snapshots()
 
@@ -51,13 +51,14 @@ class Recorder:
     """Writes segments; a context manager that completes the open segment when the block ends, even with an exception.
 
     Args:
-        folder: folder of the segments.
+        folder: folder for the segments.
         interval_seconds: expected time between two snapshots, s.
-        segment_snapshots: snapshots in one segment.
-        max_bytes: size of all complete segments; beyond it the oldest are deleted. The newest always stays.
+        segment_snapshots: number of snapshots in a segment.
+        max_bytes: maximum size of all complete segments; the oldest are deleted when they exceed it. The newest is
+            always kept.
 
     Attributes:
-        written: snapshots written by this recorder.
+        written: number of snapshots written by this recorder.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ def open_recording(path: Path) -> RecordingReader | SegmentReader:
 
 
 def segments(folder: Path) -> list[Path]:
-    """Complete segments of a folder, oldest first."""
+    """The complete segments in a folder, oldest first."""
     if not folder.is_dir():
         return []
     complete = (path for path in folder.iterdir() if (path / "meta.json").is_file())
@@ -132,7 +133,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def _start(segment: Path) -> datetime | None:
-    """Time in a segment's name; None if it is not the name of a segment."""
+    """The time in a segment's name; None if the name is not a segment's."""
     try:
         return datetime.strptime(segment.name, NAME)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Write a recording snapshot by snapshot."""
+"""Writes a recording snapshot by snapshot."""
 
 import json
 import os
@@ -106,7 +106,7 @@ class RecordingWriter:
             self._write_signals(snapshot)
 
     def _write_signals(self, snapshot: MeshSnapshot) -> None:
-        """Append the signals of a snapshot. The file begins with the first one: most recordings have none."""
+        """Append a snapshot's signals. The file is created with the first one: most recordings have none."""
         if self._signals is None:
             self._signals = self._files.enter_context(_RowGroups(self.path / "signals.parquet", _SIGNAL_SCHEMA))
         signals = snapshot.signals

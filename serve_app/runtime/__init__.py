@@ -1,4 +1,4 @@
-"""Ray and Ray Serve, and nothing about meshes: their start and end, their processes, and calls between replicas.
+"""Starts and stops Ray and Ray Serve, manages their processes, and calls replicas. It knows nothing about meshes.
 
 Only this package depends on Ray's internals, so that a new version of Ray affects no other.
 """

@@ -1,7 +1,6 @@
-"""The device that scores: a GPU that works (:mod:`kernels.gpu`), or the CPU and the reason why.
+"""The device that scores: a working GPU (:mod:`kernels.gpu`), or the CPU and the reason for it.
 
-With ``scorer.device = "auto"`` a GPU that does not work is left alone, and the CPU scores. With ``cuda`` the process
-does not start.
+If the GPU does not work, the CPU scores with ``scorer.device = "auto"``; with ``cuda``, the process does not start.
 """
 
 import logging
@@ -18,8 +17,8 @@ from serve_app.metrics import GPU_FALLBACKS, GPU_UNUSED, Instruments
 
 log = logging.getLogger(__name__)
 CPU = torch.device("cpu")
-# Memory of a process on a GPU beside torch's tensors: CUDA's context and libraries, and the check of another process
-# that starts. The share of a process is less by this much.
+# GPU memory that a process needs beside torch's tensors: CUDA's context and libraries, and the check of another process
+# that starts. It is subtracted from each process's share.
 CONTEXT_BYTES = 768 * 2**20
 MIN_SHARE_BYTES = 256 * 2**20  # weights take 2 MB, and a pass over 2,000 services about 100 MB
 T = TypeVar("T")
@@ -30,7 +29,7 @@ class Device:
     """Where a process scores.
 
     Attributes:
-        obstacle: why it is the CPU although a GPU should be here; None: all is as configured.
+        obstacle: why it is the CPU although a GPU is expected; None: as configured.
     """
 
     torch: torch.device
@@ -45,8 +44,8 @@ def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
     """Choose where this process scores, and limit its share of the GPU's memory.
 
     Args:
-        share: of one GPU, 0 to 1; 0: no limit.
-        is_promised: whether this process should have a GPU, so that it is worth a warning if it cannot use one.
+        share: share of one GPU, 0 to 1; 0: no limit.
+        is_promised: whether this process should have a GPU, so that a missing one is logged as a warning.
 
     Raises:
         NoCapacity: ``cuda`` is wanted, and there is an obstacle.
@@ -60,7 +59,7 @@ def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
 
 
 def step_aside(wanted: str, obstacle: Obstacle, *, is_promised: bool = True) -> Device:
-    """The CPU in place of a GPU; arguments as of :func:`choose_device`.
+    """Use the CPU in place of a GPU; for the arguments, see :func:`choose_device`.
 
     Raises:
         NoCapacity: ``cuda`` is wanted.
@@ -74,12 +73,12 @@ def step_aside(wanted: str, obstacle: Obstacle, *, is_promised: bool = True) -> 
 
 
 def refusal(obstacle: Obstacle) -> NoCapacity:
-    """The error of a process that must not start without a GPU."""
-    return NoCapacity(f"scorer.device: expected a GPU that works, got none: {obstacle}, or set it to cpu or auto")
+    """The error for a process that must not start without a GPU."""
+    return NoCapacity(f"scorer.device: no working GPU: {obstacle}, or set it to cpu or auto")
 
 
 def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T]) -> tuple[T, Device]:
-    """Call ``place`` for a device: it loads weights there and tries them. If the GPU fails, call it for the CPU.
+    """Call ``place``, which loads and tries weights on a device. If the GPU fails, call it for the CPU.
 
     Returns:
         Its result, and the device.
@@ -89,7 +88,7 @@ def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T
     """
     try:
         return place(device.torch), device
-    except RuntimeError as error:  # torch's errors of a GPU
+    except RuntimeError as error:  # torch's GPU errors
         if not device.is_gpu:
             raise
         failure = f"{error}".splitlines()[0]
@@ -99,17 +98,17 @@ def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T
 
 
 def limit_memory(share: float) -> Obstacle | None:
-    """Limit what torch allocates on the GPU to a share of its memory, 0 to 1, less what CUDA itself needs; 0: no limit.
-    Beyond it, torch reports a lack of memory, and others who share the GPU keep theirs."""
+    """Limit torch's GPU memory to a share, 0 to 1, minus CUDA's own needs; 0: no limit. Beyond it, torch runs out of
+    memory, but other users of the GPU keep theirs."""
     if share == 0:
         return None
     total = torch.cuda.get_device_properties(torch.device("cuda")).total_memory
     limit = share * total - CONTEXT_BYTES
     if limit < MIN_SHARE_BYTES:
-        least = (MIN_SHARE_BYTES + CONTEXT_BYTES) / 2**20
+        minimum = (MIN_SHARE_BYTES + CONTEXT_BYTES) / 2**20
         return Obstacle(
             "memory",
-            f"scorer.num_gpus: expected at least {least:,.0f} MiB for each process, got {share:g} of "
+            f"scorer.num_gpus: expected at least {minimum:,.0f} MiB for each process, got {share:g} of "
             f"{total / 2**20:,.0f} MiB",
             "set a larger share, and fewer replicas",
         )
@@ -118,14 +117,14 @@ def limit_memory(share: float) -> Obstacle | None:
 
 
 def report(device: Device, instruments: Instruments) -> None:
-    """Set the gauge that says why the GPU is not used, if it is not. Call it every few seconds, because Ray drops a
-    gauge that is not set again."""
+    """If the GPU is not used, set the gauge that says why. Call it every few seconds, because Ray drops a gauge that is
+    not set again."""
     if device.obstacle is not None:
         instruments.set(GPU_UNUSED, 1.0, reason=device.obstacle.kind)
 
 
 def on_cpu(network: MeshNetwork) -> MeshNetwork:
-    """A copy of a network on the CPU, for a pass that the GPU could not run. It needs no memory of the GPU."""
+    """Copy a network to the CPU for a pass that the GPU could not run. It needs no GPU memory."""
     copy: MeshNetwork = type(network)(network.config)
     copy.load_state_dict({name: tensor.cpu() for name, tensor in network.state_dict().items()})
     copy.eval()
@@ -135,14 +134,14 @@ def on_cpu(network: MeshNetwork) -> MeshNetwork:
 def score_on_cpu(
     run: Callable[[MeshNetwork], T], network: MeshNetwork, error: Exception, instruments: Instruments
 ) -> T | Exception:
-    """Repeat a pass that failed on a GPU on the CPU; log and count it.
+    """Repeat on the CPU a pass that failed on a GPU; log and count it.
 
     Returns:
         What ``run`` returns, or its error.
     """
     try:
         found = run(on_cpu(network))
-    except Exception as again:  # the input is to blame, or the GPU is beyond use
+    except Exception as again:  # the input is wrong, or the GPU is unusable
         return again
     reason = "memory" if isinstance(error, torch.OutOfMemoryError) else "error"
     instruments.count(GPU_FALLBACKS, reason=reason)

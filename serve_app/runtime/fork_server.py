@@ -1,17 +1,17 @@
-"""Forks the processes of Ray from one process that has imported what all of them need.
+"""Forks Ray's processes from one process that has imported what all of them need.
 
-A worker of Ray that starts alone imports Serve, torch and our packages: up to 3 s of CPU and 250 MiB. A forked one
-shares them with this process until it changes them. Ray starts :mod:`serve_app.runtime.forked_worker` as its worker,
-which asks this process for a fork, or becomes a worker itself if there is no answer.
+A Ray worker that starts by itself imports Serve, torch and our packages: up to 3 s of CPU time and 250 MiB. A forked
+one shares them with this process until it changes them. Ray starts :mod:`serve_app.runtime.forked_worker` as its
+worker, which asks this process for a fork, or becomes a worker itself if there is no answer.
 
-What must not be shared:
+Processes must not share:
 
-* Threads. None is left after the imports, except one of pyarrow's allocator, which restarts it after a fork.
-* The environment that Ray's C++ code reads when Python imports it. The first request brings it, so libraries without
+* Threads. The imports leave none, except one of pyarrow's allocator, which restarts it after a fork.
+* The environment that Ray's C++ code reads when Python imports it. The first request contains it, so libraries without
   Ray are imported before, and the others then. All requests come from one raylet.
-* The state of the generator of Ray's ids. Python's classes of actors draw one each during their import;
-  :func:`_fix_class_ids` replaces them. :func:`_draw_different_ids` checks the result.
-* A GPU. Nothing here may ask CUDA anything.
+* The state of Ray's id generator. Each actor class draws an id during its import; :func:`_fix_class_ids` replaces
+  these. :func:`_draw_different_ids` checks the result.
+* A GPU. Nothing here may use CUDA.
 """
 
 import gc
@@ -58,23 +58,23 @@ WITH_RAY = (
     "serve_app.deployments.scoring.scorer",
     "serve_app.deployments.session.mesh_session",
 )
-ROOT = Path(__file__).parents[2]  # the folder of our packages
-WAITING = 64  # requests; while the imports last, too
+ROOT = Path(__file__).parents[2]  # folder with our packages
+MAX_WAITING = 64  # requests, also during the imports
 RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
-NO_JOB = "ffffffff"  # a worker that Ray gives to any job
-MAX_BYTES = 2**20  # of a request, which is an environment and a command line
-CREDENTIALS = struct.Struct("3i")  # ids of the process, the user and the group
-# Of processes that score. glibc gives large blocks back to the kernel after each op, and pays for them again at the
+NO_JOB = "ffffffff"  # a worker that Ray can give to any job
+MAX_BYTES = 2**20  # in a request: an environment and a command line
+CREDENTIALS = struct.Struct("3i")  # process, user and group ids
+# For processes that score. glibc returns large blocks to the kernel after each op, and allocates them again for the
 # next one (docs/troubleshooting.md).
 WORKER_ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
     "MALLOC_TOP_PAD_": str(256 * 2**20),
-    # By default each thread has a heap of its own, and what one frees, no other can use: a session with a mesh of
+    # By default, each thread has its own heap, and no thread can use what another one frees: a session with a mesh of
     # 10,000 services held 1,409 instead of 1,000 MiB.
     "MALLOC_ARENA_MAX": "1",
 }
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as in Ray's workers; and no threads of numpy may run before a fork
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as in Ray's workers; numpy must not start threads before a fork
 STDIN = 0
 OUTPUTS = 2  # stdout and stderr
 
@@ -101,7 +101,7 @@ def start() -> None:
 
     Ray's processes inherit its address from the environment of this one.
     """
-    if _running or sys.platform != "linux":  # libraries of other systems may not be used after a fork
+    if _running or sys.platform != "linux":  # on other systems, libraries may not be used after a fork
         return
     os.environ[ADDRESS] = f"tagae-{secrets.token_hex(16)}"
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -109,14 +109,14 @@ def start() -> None:
         subprocess.Popen(
             [sys.executable, "-m", __name__],
             env={**ONE_THREAD, **WORKER_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.PIPE,  # closed when this process ends, however it does
-            start_new_session=True,  # Ctrl-C is for the service, which ends its processes in order
+            stdin=subprocess.PIPE,  # closed when this process ends in any way
+            start_new_session=True,  # only the service gets Ctrl-C, and ends its processes in order
         )
     )
 
 
 def stop() -> None:
-    """End the fork server. What it forked stays."""
+    """End the fork server. Forked processes continue."""
     os.environ.pop(ADDRESS, None)
     while _running:
         with _running.pop() as process:
@@ -124,7 +124,7 @@ def stop() -> None:
 
 
 def worker_program() -> str | None:
-    """The program that Ray should start for a worker; None: its own."""
+    """The program that Ray should start for a worker; None: Ray's own."""
     return forked_worker.__file__ if ADDRESS in os.environ else None
 
 
@@ -135,12 +135,12 @@ def serve(address: str) -> WorkerRequest:
         In each forked process: the request.
 
     Raises:
-        SystemExit: the process that started this one has ended, and now all that was forked; or Ray was started again.
+        SystemExit: this process's parent has ended, and all forked processes with it; or Ray was started again.
         RuntimeError: forked processes would draw the same ids.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{address}")
-        listener.listen(WAITING)
+        listener.listen(MAX_WAITING)
         for module in LIBRARIES:
             importlib.import_module(module)
         raylet = ""
@@ -157,13 +157,13 @@ def serve(address: str) -> WorkerRequest:
                 if not (child := os.fork()):
                     return request
                 request.close()
-                with suppress(OSError):  # the client has gone
+                with suppress(OSError):  # the client is gone
                     client.sendall(str(child).encode())
 
 
 def become_worker(request: WorkerRequest) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.setpgrp()  # Ray kills the whole process group of a worker that ended
+    os.setpgrp()  # Ray kills an ended worker's whole process group
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in enumerate([nothing, *request.outputs]):
         os.dup2(source, target)
@@ -178,18 +178,18 @@ def become_worker(request: WorkerRequest) -> NoReturn:
 
 def _accept(listener: socket.socket) -> socket.socket:
     ready, _, _ = select.select([listener.fileno(), STDIN], [], [])
-    if listener.fileno() not in ready:  # nothing is ever written there, so it was closed
-        _kill_forked()  # after the last answer, since a client without one becomes a worker itself
+    if listener.fileno() not in ready:  # nothing is written there, so it was closed
+        _kill_forked()  # after the last answer, since a client without an answer becomes a worker itself
         sys.exit()
     return listener.accept()[0]
 
 
 def _kill_forked() -> None:
-    """Kill what this process forked. The service has ended, and Ray with it.
+    """Kill the forked processes. The service and Ray have ended.
 
     Ray's workers end without their raylet, but only once they have reached it: until then they would wait half a minute
-    for it. A signal at the end of their parent (PR_SET_PDEATHSIG) would not do. They outlive this process if it is
-    killed while the service runs.
+    for it. A signal when their parent ends (PR_SET_PDEATHSIG) would be wrong: they outlive this process if it is killed
+    while the service runs.
     """
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
@@ -197,7 +197,7 @@ def _kill_forked() -> None:
 
 
 def _is_ours(client: socket.socket) -> bool:
-    """Whether the client is a process of the same user. A client that is answered runs code as this user."""
+    """Whether the client is a process of the same user. An answered client can run code as this user."""
     _, user, _ = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return bool(user == os.getuid())
 
@@ -211,13 +211,13 @@ def _receive(client: socket.socket) -> WorkerRequest:
 
 
 def _import_with_ray(request: WorkerRequest) -> None:
-    """Import what imports Ray, in the environment of its workers."""
+    """Import the libraries that import Ray, in its workers' environment."""
     _set_environment(request)
     with _fix_class_ids():
         for module in WITH_RAY:
             importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # else the next collection of each child would write to all these pages, and copy them
+    gc.freeze()  # otherwise, each child's next collection would write to all these pages, and copy them
     if not _draw_different_ids():
         raise RuntimeError("expected different ids in forked processes, got equal ones; correct _fix_class_ids")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombies
@@ -231,10 +231,10 @@ def _set_environment(request: WorkerRequest) -> None:
 
 @contextmanager
 def _fix_class_ids() -> Iterator[None]:
-    """Have the ids of classes of actors drawn by the system instead of Ray's generator, whose state forks share.
+    """Draw the ids of actor classes from the system instead of Ray's generator, whose state forks share.
 
-    Ray Serve has such classes, so its import draws ids. Without this, forked processes would go on with the same ids,
-    or each would import Ray Serve for itself, in 30 MiB.
+    Ray Serve has such classes, so its import draws ids. Without this, forked processes would continue with the same
+    ids, or each would import Ray Serve again, which takes 30 MiB.
     """
     from ray import actor
 
@@ -253,7 +253,7 @@ def _fix_class_ids() -> Iterator[None]:
 
 
 def _draw_different_ids() -> bool:
-    """Whether two forked processes draw different ids of Ray."""
+    """Whether two forked processes draw different Ray ids."""
     from ray import NodeID
 
     drawn = set()

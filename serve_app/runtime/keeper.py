@@ -1,14 +1,13 @@
-"""Keeps ``tagae serve`` running: starts the service again, on the same port, when its process has ended by itself.
+"""Keeps ``tagae serve`` running: starts the service again on the same port when its process ends by itself.
 
-Ray's library ends a process whose Ray is lost, and a process that has lost its Ray cannot start another. So the service
-runs in a child of this program. The command forks that child, and replaces itself by this program
-(:mod:`serve_app.runtime.kept`). So it keeps its id, and whatever watches it needs not act. All acknowledged data is in
+Ray's library ends a process whose Ray is lost, and such a process cannot start another Ray. So the service runs in a
+child of this program. The command forks that child, and replaces itself with this program
+(:mod:`serve_app.runtime.kept`). It keeps its process id, so a process manager need not act. All acknowledged data is in
 the store.
 
-This program imports nothing of ours and no other package, since it stays in memory. Its arguments: the process id of
-the child, a descriptor to read, a descriptor for the child to write, and the command of the child. The child writes
-its port when it is ready. A first child that was never ready ends this program with its exit code: its start is
-impossible.
+This program imports only the standard library, since it stays in memory. Its arguments are the child's process id, a
+descriptor to read, a descriptor for the child to write, and the child's command. The child writes its port when it is
+ready. If the first child ends before it was ready, this program ends with its exit code: the service cannot start.
 """
 
 import os
@@ -17,9 +16,9 @@ import sys
 import time
 from types import FrameType
 
-VARIABLE = "TAGAE_KEPT"  # of the environment of a child: descriptor to write to, port, number of the start
-FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0  # s: doubled with each start that does not last
-STEADY_SECONDS = 600.0  # a service that ran for so long did not fail again
+VARIABLE = "TAGAE_KEPT"  # in a child's environment: descriptor to write to, port, number of the start
+FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0  # s; doubled after each start that does not last
+STEADY_SECONDS = 600.0  # after this time, a failure counts as the first again
 
 
 class Keeper:
@@ -28,7 +27,7 @@ class Keeper:
     def __init__(self, child: int, reading: int, writing: int, command: list[str]) -> None:
         self._child = child  # 0: it has ended
         self._reading, self._writing, self._command = reading, writing, command
-        self._port = b""  # of the last child that was ready
+        self._port = b""  # the last ready child's
         self._is_stopping = False
         os.set_blocking(reading, False)
         os.set_inheritable(reading, False)
@@ -50,14 +49,14 @@ class Keeper:
             self._child = os.posix_spawn(self._command[0], self._command, variables)
 
     def _wait(self) -> int:
-        """Wait for the child. Orphans of the service are waited for, too: this process may be the first of a
-        container. Returns its exit code."""
+        """Wait for the child, and return its exit code. The service's orphans are reaped, too: this process may be a
+        container's first."""
         while True:
             ended, status = os.wait()
             if ended == self._child:
                 self._child = 0
                 code = os.waitstatus_to_exitcode(status)
-                return code if code >= 0 else 128 - code  # as a shell does after a signal
+                return code if code >= 0 else 128 - code  # as in a shell after a signal
 
     def _read_port(self) -> bytes:
         try:

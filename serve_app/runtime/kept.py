@@ -18,9 +18,9 @@ class Kept:
     """This start of the service.
 
     Attributes:
-        descriptor: to write to once the service is ready; -1: there is no keeper.
-        port: that the service listened on before; 0: this is the first start.
-        number: of starts since the service ran for a while; 0: this is the first one.
+        descriptor: written once the service is ready; -1: there is no keeper.
+        port: port that the service listened on before; 0: this is the first start.
+        number: number of starts since the service last ran for a while; 0: this is the first one.
     """
 
     descriptor: int
@@ -29,7 +29,7 @@ class Kept:
 
     @classmethod
     def begin(cls) -> Self:
-        """Go on in a child of the keeper. Call it before anything starts a thread."""
+        """Continue in a child of the keeper. Call it before anything starts a thread."""
         if given := os.environ.pop(keeper.VARIABLE, ""):
             kept = cls(*map(int, given.split()))
             os.set_inheritable(kept.descriptor, False)
@@ -41,13 +41,13 @@ class Kept:
             _become_keeper(child, reading, writing)
         os.close(reading)
         _end_with_parent()
-        if os.getppid() != parent:  # it was ended just before
+        if os.getppid() != parent:  # the parent has just ended
             sys.exit(0)
         return cls(writing, 0, 0)
 
     @classmethod
     def without_keeper(cls) -> Self:
-        """Go on in this process. Nothing starts the service again."""
+        """Continue in this process. Nothing starts the service again."""
         return cls(-1, 0, 0)
 
     def report(self, port: int) -> None:
@@ -63,6 +63,6 @@ def _become_keeper(child: int, reading: int, writing: int) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    """Have the system end this process, in order, with the keeper. Linux only."""
+    """Make the system end this process in order when the keeper ends. Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Starts and stops the service for a command, whose process SIGINT and SIGTERM end within seconds."""
+"""Starts and stops the service for a command. SIGINT and SIGTERM end its process within seconds."""
 
 import os
 import shutil
@@ -13,19 +13,19 @@ from typing import NoReturn
 from serve_app.runtime.environment import remove_token
 from serve_app.runtime.supervisor import adopt_orphans, kill_all_below
 
-END_SECONDS = 8.0  # from a signal to a forced end
+END_SECONDS = 8.0  # time from a signal to a forced end
 
 
 class Lifetime:
     """The time from the start of the service to the end of the process. A signal sets ``ended``.
 
-    A process with Ray cannot simply let ``KeyboardInterrupt`` end it. Calls of Ray may hang or turn the interrupt into
-    another error. And once the raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
+    In a process with Ray, ``KeyboardInterrupt`` is not enough. Ray calls may hang or turn the interrupt into another
+    error. Once the raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
 
     Args:
-        stop: stops it; False if this was possible by force only.
-        folders: removed by a forced end, when the cleanup of the caller does not run.
-        interrupted: exit code of a forced end after a signal.
+        stop: stops it; False if it had to be killed.
+        folders: removed after a forced end, when the caller's cleanup does not run.
+        interrupted: exit code for a forced end after a signal.
     """
 
     def __init__(
@@ -33,11 +33,12 @@ class Lifetime:
     ) -> None:
         self.ended = threading.Event()
         self._start, self._stop, self._folders, self._interrupted = start, stop, folders, interrupted
-        # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it lives as long as they do.
+        # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it must live as long as they do.
         self._beside = ThreadPoolExecutor(1, "Ray")
 
     def start(self) -> str:
-        """Start the service and return its URL. A signal meanwhile ends this process. Raises what ``start`` raises."""
+        """Start the service and return its URL. A signal meanwhile ends this process. Raises the errors of
+        ``start``."""
         adopt_orphans()
         starting = self._beside.submit(self._start)
         while not starting.done():
@@ -50,7 +51,7 @@ class Lifetime:
         return url
 
     def stop(self, status: int = 0) -> None:
-        """Stop the service. If that is possible by force only, end this process with the exit code ``status``."""
+        """Stop the service. If it has to be killed, end this process with the exit code ``status``."""
         if not self._beside.submit(self._stop).result():
             self.end_by_force(status)
         self._beside.shutdown()
@@ -65,7 +66,7 @@ class Lifetime:
         os._exit(status)
 
     def _end_on_signals(self) -> None:
-        """Make SIGINT and SIGTERM set ``ended``. The process is killed soon after, since calls of Ray may hang."""
+        """Make SIGINT and SIGTERM set ``ended``. The process is killed soon after, since Ray calls may hang."""
 
         def end(*_: object) -> None:
             if not self.ended.is_set():

@@ -1,13 +1,14 @@
-"""Ray and Serve on this machine alone, quiet and closed: for ``tagae serve``, ``serve run``, the demo and tests.
+"""Runs Ray and Serve on this machine only, without logs and open ports, for ``tagae serve``, ``serve run``, the demo
+and tests.
 
-Ray opens about 15 ports on one machine. Two measures close them, and either one alone would do:
+Ray opens about 15 ports on one machine. Two measures protect them, either of which would suffice:
 
-* Every process of Ray binds to loopback. Ray does this by default on Windows and macOS, and on Linux where
-  ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. This process may have imported Ray before that was set, so it also gives
-  the address. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces loopback by the address of the
-  host.)
-* Every port of Ray requires a token (``RAY_AUTH_MODE=token``). The token is generated for each run and stored in a file
-  that only its owner can read, so that other users of this machine cannot run code here either.
+* Every Ray process binds to loopback. Ray does this by default on Windows and macOS, and on Linux where
+  ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. This process may have imported Ray before that was set, so it also passes
+  the address. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces loopback with the host's
+  address.)
+* Every Ray port requires a token (``RAY_AUTH_MODE=token``). The token is generated for each run and stored in a file
+  that only its owner can read, so that other users on this machine cannot run code here either.
 """
 
 import errno
@@ -51,29 +52,30 @@ from serve_app.settings.serve import KEEP_ALIVE_SECONDS
 
 log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
-# That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
+# CPUs that replicas can reserve in total. A replica without its reservation never starts; they share the real CPUs
+# anyway.
 MIN_CPUS = 16
 LOOPBACK = "127.0.0.1"
-NAMESPACE = "serve"  # of Serve's own actors
+NAMESPACE = "serve"  # namespace of Serve's own actors
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
-FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
-FAILED_START = "A replica failed to start"  # begins a message of Serve
+FIRST_STARTS = 2  # attempts for a deployment whose replicas have never run; a start that fails twice fails again
+FAILED_START = "A replica failed to start"  # begins Serve's message
 TIMED_OUT = "timed out during startup"  # in Ray's error
-KILL_SECONDS = 5.0  # for killed processes to be gone
+KILL_SECONDS = 5.0  # limit for killed processes to end
 POLL_SECONDS = 0.1
-STOP_SECONDS = 6.0  # for the applications to end in order
-DOWN_SECONDS = 30.0  # for all of an orderly end; then processes are killed
+STOP_SECONDS = 6.0  # limit for the applications to end in order
+DOWN_SECONDS = 30.0  # limit for the whole orderly end; then processes are killed
 
 
 def connect(settings: Settings) -> bool:
-    """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`start` does.
+    """Connect to the cluster that ``RAY_ADDRESS`` names, or start Ray and Serve here as :func:`start` does.
 
-    ``serve run`` calls the builder before it starts anything, so that the builder decides how Ray is started. Where a
-    cluster runs already, its ports are as its owner configured them; the log says so if it requires no token.
+    ``serve run`` calls the builder before it starts anything, so the builder decides how Ray is started. If a cluster
+    already runs, its owner has configured its ports; the log says so if it requires no token.
 
     Returns:
-        Whether it started Ray, which then has this machine alone.
+        Whether it started Ray, which then uses only this machine.
     """
     if ray.is_initialized():
         return False
@@ -94,16 +96,16 @@ def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], Non
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
-        settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
-        quiet: log errors only; else Ray and Serve log what they do.
-        report: called with each step in words, when it begins.
+        settings: ``serve`` is used. Port 0 means a free one, for the service and for the metrics.
+        quiet: log only errors; otherwise Ray and Serve log what they do.
+        report: called with a description of each step when it begins.
 
     Returns:
         The URL of the service.
 
     Raises:
         BadSettings: a port is in use. Ray would start anyway, without metrics, and share the requests with another
-            TAGAE of this machine.
+            TAGAE on this machine.
         NoCapacity: this machine is too busy to start Ray.
     """
     front = settings.serve
@@ -143,14 +145,14 @@ def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], Non
 
 
 def run_applications(targets: Sequence[serve.RunTarget]) -> None:
-    """Run applications until their replicas are ready. Serve would wait without end for those that cannot start.
+    """Run applications until their replicas are ready. Serve would wait forever for replicas that cannot start.
 
     Raises:
-        RuntimeError: replicas of a deployment failed to start, :data:`FIRST_STARTS` times.
+        RuntimeError: a deployment's replicas failed to start :data:`FIRST_STARTS` times.
     """
     with suppress(TimeoutError):  # after a minute without an HTTP server; wait_until_answered waits longer
         serve.run_many(list(targets), wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
-    failures: defaultdict[str, set[str]] = defaultdict(set)  # messages by deployment; each names another process
+    failures: defaultdict[str, set[str]] = defaultdict(set)  # messages by deployment; each names a different process
     while True:
         found = serve.status().applications
         states = [found[target.name] for target in targets if target.name in found]
@@ -166,14 +168,14 @@ def run_applications(targets: Sequence[serve.RunTarget]) -> None:
 
 
 def wait_until_answered(url: str) -> None:
-    """Ask the service at this URL until it answers. Serve waits for replicas, not until the process that listens knows
-    them, and a request that came earlier would get the page of a service that is starting.
+    """Ask the service at this URL until it answers. Serve waits for replicas, but not until the listening process knows
+    them, and an earlier request would get the page of a starting service.
 
     Raises:
         NoCapacity: it did not answer within :data:`START_SECONDS`.
     """
     until = time.monotonic() + START_SECONDS
-    # Through no proxy of the environment, and the certificate may be for another name than this address.
+    # Without a proxy from the environment; the certificate may be for another name than this address.
     with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as http:
         while time.monotonic() < until:
             with suppress(httpx.TransportError):
@@ -184,19 +186,19 @@ def wait_until_answered(url: str) -> None:
 
 
 def serve_host() -> str | None:
-    """The address that Serve listens on in the cluster that this process is connected to; None if it does not run."""
+    """The address that Serve listens on in the connected cluster; None if it does not run."""
     running = _get_global_client(raise_if_no_controller_running=False)
     return running.http_config.host if running else None
 
 
 def stop() -> bool:
-    """End the applications, then Ray with all its processes.
+    """End the applications, then all Ray processes, within about :data:`DOWN_SECONDS`.
 
-    Takes at most about :data:`DOWN_SECONDS`, even where Ray no longer answers: then its processes are killed, except
-    some that are suspended until this process ends, see :func:`serve_app.runtime.supervisor.kill_all_below`.
+    If Ray no longer answers, its processes are killed, except some that are suspended until this process ends, see
+    :func:`serve_app.runtime.supervisor.kill_all_below`.
 
     Returns:
-        Whether they ended in order. If not, end this process: no call of Ray's library would end.
+        Whether they ended in order. If not, end this process: no Ray call would return.
     """
     if not ray.is_initialized():
         fork_server.stop()
@@ -210,16 +212,15 @@ def stop() -> bool:
     remove_token()
     fork_server.stop()
     if is_orderly:
-        _kill(children)  # and wait: they must not write to folders that the caller removes
+        _kill(children)  # and wait, because they must not write to folders that the caller removes
     else:
         kill_all_below()
     return is_orderly
 
 
 def _end_in_order() -> None:
-    """End the applications, so that requests under way are answered, then Ray.
-
-    Ray ends without them if they take too long. It must not be killed while this process is connected to it.
+    """End the applications, so that current requests are answered, then Ray. If they take too long, Ray ends without
+    them. It must not be killed while this process is connected to it.
     """
     until = time.monotonic() + STOP_SECONDS
     with suppress(RayError, RayServeException, TimeoutError):
@@ -231,10 +232,10 @@ def _end_in_order() -> None:
 
 
 def _start_ray(**options: Any) -> None:
-    """Call ``ray.init``, again if a time limit of Ray's passed that cannot be changed.
+    """Call ``ray.init``; retry if it exceeds one of Ray's fixed time limits.
 
     The raylet ends if its agents need more than 15 s to start (https://github.com/ray-project/ray/issues/65983). On a
-    busy machine the next attempt is faster, because their files are in memory by then.
+    busy machine, the next attempt is faster, because their files are in memory by then.
 
     Raises:
         NoCapacity: no attempt was in time.
@@ -249,7 +250,7 @@ def _start_ray(**options: Any) -> None:
                 raise
             log.warning("Ray did not start within its time limit, trying again: %s", error)
             _kill(set(psutil.Process().children(recursive=True)) - before)
-            if fork_server.worker_program():  # it has imported Ray in the environment of the attempt
+            if fork_server.worker_program():  # it has imported Ray in this attempt's environment
                 fork_server.stop()
                 fork_server.start()
             with warnings.catch_warnings():
@@ -266,9 +267,9 @@ def _start_ray(**options: Any) -> None:
 
 @contextmanager
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
-    """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
-    of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
-    of CPU. Have its workers forked, and all on loopback. ``ray.init`` has no argument for any of it."""
+    """Start no Ray processes that a service on one machine does not use: the autoscaler's monitor, the dashboard's
+    server, and the log reader if this process does not print logs. They take 160 MiB and two seconds of CPU time. Fork
+    workers, and bind everything to loopback. ``ray.init`` has no arguments for this."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
 
     def few_parameters(**given: Any) -> parameter.RayParams:
@@ -291,7 +292,7 @@ def _kill(processes: Collection[psutil.Process]) -> None:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Whether no process listens there. Connections of a process that has ended do not count."""
+    """Whether no process listens there. An ended process's connections do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

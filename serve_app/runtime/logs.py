@@ -1,4 +1,4 @@
-"""Sends the log of TAGAE's packages to the log of Ray Serve.
+"""Sends the log of TAGAE's packages to Ray Serve's log.
 
 Serve gives each of its processes handlers for the logger ``ray.serve``: its files, its stderr, its level. Our modules
 log under their own names, and their records go to the same handlers.
@@ -11,13 +11,13 @@ from serve_app.observability.logs import AddContext, JsonFormatter
 
 PACKAGES = ("serve_app", "model")
 SERVE = "ray.serve"
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked for every few seconds, for as long as the service runs
-CALL = "CALL "  # begins Serve's line about a call between replicas; some are as frequent
-ALL_ROUTES = "Got updated endpoints"  # begins a line of Serve's proxy of 3,000 characters
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # requested every few seconds, as long as the service runs
+CALL = "CALL "  # begins Serve's line about a call between replicas; some are just as frequent
+ALL_ROUTES = "Got updated endpoints"  # begins a line with 3,000 characters from Serve's proxy
 
 
 class ToServeLog(logging.Handler):
-    """Passes records on to the logger of Serve, whose handlers may change while a process starts."""
+    """Passes records on to Serve's logger, whose handlers may change while a process starts."""
 
     def emit(self, record: logging.LogRecord) -> None:
         serve = logging.getLogger(SERVE)
@@ -26,9 +26,9 @@ class ToServeLog(logging.Handler):
 
 
 class AsJson(AddContext):
-    """Has the handlers of Serve's logger write JSON: our records and Serve's own.
+    """Makes the handlers of Serve's logger write JSON: our records and Serve's own.
 
-    It looks at the handlers with each record, since Serve replaces them while a process starts.
+    It checks the handlers with each record, since Serve replaces them while a process starts.
 
     Args:
         component: what this process is, such as ``session``.
@@ -47,8 +47,8 @@ class AsJson(AddContext):
 
 
 def install() -> None:
-    """Send the log of this process to Serve's log, and leave out lines of Serve itself that say nothing. Each
-    process of the service calls this once, as it starts."""
+    """Send this process's log to Serve's log, and leave out Serve's lines without information. Each process of the
+    service calls this once when it starts."""
     serve = logging.getLogger(SERVE)
     if _says_something not in serve.filters:
         serve.addFilter(_says_something)
@@ -56,12 +56,12 @@ def install() -> None:
         logger = logging.getLogger(package)
         if not any(isinstance(one, ToServeLog) for one in logger.handlers):
             logger.addHandler(ToServeLog())
-            logger.propagate = False  # else a handler of the root logger gets each record twice
+            logger.propagate = False  # otherwise, a root handler gets each record twice
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides
 
 
 def _says_something(record: logging.LogRecord) -> bool:
-    """Whether a record is none of Serve's lines about probes, calls between replicas, and all routes."""
+    """Whether a record is not one of Serve's lines about probes, calls between replicas, or all routes."""
     text = record.getMessage()
     if getattr(record, "serve_access_log", False):
         return not text.startswith(CALL) and PROBES.isdisjoint(text.split())
@@ -69,7 +69,7 @@ def _says_something(record: logging.LogRecord) -> bool:
 
 
 def write_json(component: str) -> None:
-    """Write the log of this process as JSON from now on. Calls after the first do nothing.
+    """Write this process's log as JSON from now on. Calls after the first do nothing.
 
     Args:
         component: what this process is, such as ``session``.

@@ -1,7 +1,7 @@
-"""The process that a deployment runs in: a replica of Ray Serve, or the one process of ``tagae serve --single``, which
+"""The process that a deployment runs in: a Ray Serve replica, or the single process of ``tagae serve --single``, which
 runs all deployments without Ray.
 
-Deployments ask here for what Serve gives its replicas, so that they import no Ray themselves.
+Deployments ask this module for what Serve gives its replicas, so that they do not import Ray.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ _single: "Single | None" = None
 
 @dataclass
 class Single:
-    """What this process has in place of Serve."""
+    """Stands in for Serve in this process."""
 
     instruments: PrometheusInstruments = field(default_factory=PrometheusInstruments)
     ingress: Any = None
 
 
 class LocalHandle:
-    """A deployment of this process, called as Serve's handles are. Arguments and results are not copied."""
+    """A deployment in this process, called like Serve's handles. Arguments and results are not copied."""
 
     def __init__(self, deployed: object) -> None:
         self._deployed = deployed
@@ -51,7 +51,7 @@ class LocalMethod:
 
 
 def run_single() -> Single:
-    """Make this process run all deployments. Call it before they are made."""
+    """Make this process run all deployments. Call it before they are created."""
     global _single
     _single = Single()
     return _single
@@ -62,7 +62,7 @@ def is_single() -> bool:
 
 
 def ingress() -> Any:
-    """The object of the deployment that answers HTTP in this process."""
+    """The deployment object that answers HTTP in this process."""
     if _single is not None:
         return _single.ingress
     from ray import serve
@@ -81,7 +81,7 @@ def name() -> str:
 
 
 def run_name() -> str | None:
-    """The name of this run of the service, which all of its replicas share; None: no replica is ever replaced in it."""
+    """The name of this run, which all replicas share; None: replicas are never replaced."""
     if _single is not None:
         return None
     import ray
@@ -108,10 +108,10 @@ def open_instruments() -> Instruments:
 
 
 def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start work that continues if the request that starts it is cancelled. Returns its task.
+    """Start work that continues even if the request that started it is cancelled. Returns its task.
 
-    When a client leaves, Serve cancels the calls to other replicas that were made in the context of its request, also
-    those that others wait for. So the task has a copy of that context without the request. Spans and logs keep theirs.
+    When a client leaves, Serve cancels all calls to other replicas in its request's context, even if others wait for
+    them. So the task gets a copy of that context without the request. Spans and logs keep theirs.
     """
     context = copy_context()
     if _single is None:

@@ -1,8 +1,8 @@
-"""What a process of the service does before its part of the work, and what it reports: its log, and traces.
+"""Prepares a process of the service, and starts its log and traces.
 
-One of Ray's sends its log to Serve's, and ends if Ray has given it up (:mod:`serve_app.runtime.worker_setup`). A
-replica opens a port for calls from other replicas, on all interfaces even if Ray is on loopback. The port asks for
-Ray's token, but a port that cannot be reached is safer. So it is bound to loopback if Ray is.
+A Ray process sends its log to Serve's log, and ends if Ray has given it up (:mod:`serve_app.runtime.worker_setup`). A
+replica opens a port for calls from other replicas, on all interfaces even if Ray is on loopback. The port requires
+Ray's token, but an unreachable port is safer. So it is bound to loopback if Ray is.
 """
 
 import os
@@ -17,8 +17,8 @@ from serve_app.settings import Settings
 
 
 def start_reporting(settings: Settings, component: str) -> None:
-    """Prepare this process, set the form of its log, and start its traces. Each replica calls this first. Calls after
-    the first do nothing, since a gate and an ingress can share a process. A process without Ray has its own.
+    """Prepare this process, set its log format, and start its traces. Each replica calls this first. Calls after the
+    first do nothing, since a gate and an ingress can share a process. A process without Ray has its own log.
 
     Raises:
         BadSettings: traces cannot be exported here.
@@ -33,12 +33,13 @@ def start_reporting(settings: Settings, component: str) -> None:
 
 @cache
 def prepare() -> None:
-    """Prepare this process if it is one of Ray's. Calls after the first do nothing."""
-    # RAY_JOB_ID would not do: what a job of Ray starts inherits it. A process of Ray has imported Ray by now.
+    """Prepare this process if it belongs to Ray. Calls after the first do nothing."""
+    # RAY_JOB_ID is not enough: any process that a Ray job starts inherits it. Ray's own processes have imported Ray by
+    # now.
     ray = sys.modules.get("ray")
     if ray is None or ray.get_runtime_context().worker.mode != ray.WORKER_MODE:
         return
-    from serve_app.runtime import worker_setup  # other processes need no Ray
+    from serve_app.runtime import worker_setup  # other processes do not need Ray
 
     logs.install()
     worker_setup.set_up()
@@ -47,7 +48,7 @@ def prepare() -> None:
 
 
 def _bind_port_to_loopback() -> None:
-    """Have the replica of this process open its port on loopback alone, which Serve has no setting for."""
+    """Make this process's replica open its port only on loopback. Serve has no setting for this."""
     from ray.serve._private import replica
 
     add_port = replica.add_port_to_grpc_server

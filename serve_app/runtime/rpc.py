@@ -1,4 +1,4 @@
-"""Calls to other deployments: typed, within a deadline, repeated if a replica dies.
+"""Typed calls to other deployments, within a deadline, repeated if a replica dies.
 
 Every remote method can be called twice: scoring and deciding are pure, and a push is idempotent. The first repeat goes
 to another replica at once. If there is none, the call waits for the replacement until the deadline.
@@ -21,23 +21,23 @@ from serve_app.runtime.replica import LocalHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
+# A deployment's handle, typed as the deployed class, so that mypy checks the names and arguments of remote methods.
 # Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
 Handle = Annotated[T, "deployment handle"]
-WAITED = "x-tagae-waited"  # header that the gate adds: seconds since it had received the whole request
+WAITED = "x-tagae-waited"  # header that the gate adds: seconds since it received the whole request
 RETRY_AFTER_SECONDS = 1.0
-PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
+PAUSE_SECONDS = 0.25  # between further repeats; a replacement takes seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """The deadline of a request.
 
-    Another process receives the time that is left and counts it by its own clock. So the clocks of nodes need not
-    agree. The transfer takes milliseconds and is not counted.
+    Another process receives the remaining time and measures it with its own clock, so the nodes' clocks need not agree.
+    The transfer takes milliseconds and is not counted.
 
     Attributes:
-        at: s of the monotonic clock of this process.
+        at: s of this process's monotonic clock.
     """
 
     at: float
@@ -48,14 +48,14 @@ class Deadline:
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds that are left; 0 once it has passed."""
+        """The remaining seconds; 0 once it has passed."""
         return max(0.0, self.at - time.monotonic())
 
     def extend(self, seconds: float) -> Deadline:
         return Deadline(self.at + seconds)
 
     def take_share(self, share: float) -> Deadline:
-        """The deadline at a share of the time that is left."""
+        """The deadline at a share of the remaining time."""
         return Deadline.after(share * self.remaining_seconds)
 
     def __reduce__(self) -> tuple[Callable[[float], Deadline], tuple[float]]:
@@ -63,23 +63,23 @@ class Deadline:
 
 
 def with_session(handle: T, session_id: str) -> T:
-    """The handle with its calls routed to the replica that owns a session (here: a mesh)."""
+    """The handle whose calls are routed to the replica that owns a session (here: a mesh)."""
     return _with_options(handle, session_id=session_id)
 
 
 def with_pickle(handle: T) -> T:
-    """The handle with its calls pickled by the standard library. Serve's default, cloudpickle, takes longer, and can
-    also pickle functions and classes of a script, which no such call has."""
+    """The handle whose calls are pickled by the standard library. Serve's default, cloudpickle, is slower; it can also
+    pickle functions and classes in scripts, which these calls never contain."""
     return _with_options(handle, request_serialization="pickle", response_serialization="pickle")
 
 
 def connect(handle: T) -> T:
-    """Prepare a handle for calls, by gRPC if ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` asks for it in this process. None stays.
+    """Prepare a handle for calls, by gRPC if ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` asks for it in this process. None stays
+    None.
 
-    Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
-    is unavailable, a process that works without it would block until it returns. And Serve would call as the variable
-    was set when the process that deployed the application imported Serve, which may be before it was set: then by calls
-    of actors, which take longer.
+    Without this, a handle's first call blocks the whole process until Serve's controller answers. While Ray's head is
+    unavailable, a process that works without it would block until it returns. Serve would also use the variable's value
+    from when the deploying process imported Serve, perhaps before it was set, and then make slower actor calls.
     """
     if handle is None or isinstance(handle, LocalHandle):
         return handle
@@ -119,15 +119,15 @@ class RemoteApi:
 
 
 class ReplicaLost(Exception):
-    """A call was dropped because its replica ended; its cause is the error of Ray or of Serve."""
+    """A call was dropped because its replica ended; the cause is Ray's or Serve's error."""
 
 
 class Caller:
     """Calls methods of other deployments until a deadline.
 
     Args:
-        deadline: remote work that is still running then is cancelled.
-        retries: calls that were repeated because a replica died are counted here, by deployment.
+        deadline: remote work that is still running at this time is cancelled.
+        retries: counts calls that were repeated because a replica died, by deployment.
     """
 
     def __init__(self, deadline: Deadline, retries: Counter[str] | None = None) -> None:
@@ -172,12 +172,12 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
     response = method.remote(*args, **kwargs)
     try:
         async with asyncio.timeout(deadline.remaining_seconds) as limit:
-            if isinstance(response, asyncio.Future):  # of this process, which may have no Ray
+            if isinstance(response, asyncio.Future):  # in this process, which may have no Ray
                 return await response
             with _translate(method.deployment_name):
                 return await response
     except TimeoutError:
-        if not limit.expired():  # of the method itself
+        if not limit.expired():  # the method's own error
             raise
         response.cancel()
         raise _no_answer(method.deployment_name) from None
@@ -197,7 +197,7 @@ def _no_answer(deployment: str) -> DeadlineExceeded:
 
 @contextmanager
 def _translate(deployment: str) -> Iterator[None]:
-    """Translate the errors of Ray and of Serve that the block, a call of a deployment, raises.
+    """Translate the errors that Ray and Serve raise in the block, which calls a deployment.
 
     Raises:
         ReplicaLost: its replica ended.
@@ -215,7 +215,7 @@ def _translate(deployment: str) -> Iterator[None]:
     except (RayActorError, DeploymentUnavailableError) as error:
         raise ReplicaLost from error
     except AioRpcError as error:
-        # If a replica ended in order during the call, its server cancelled it. Serve names other ends itself.
+        # If a replica ended in order during the call, its server cancelled it. Serve reports other ends itself.
         if error.code() is not StatusCode.CANCELLED:
             raise
         raise ReplicaLost from error

@@ -1,4 +1,4 @@
-"""The store of this run of the service, as its replicas open it."""
+"""Opens this run's store for its replicas."""
 
 from datetime import timedelta
 
@@ -11,19 +11,19 @@ from serve_app.stores.history import HistoryLimit
 from serve_app.stores.records import Retention
 from serve_app.stores.state_store import StateStore
 
-ARCHIVE_BYTES = 64 * 2**20  # of one mesh; when full, the least severe, then the oldest incidents are deleted
+ARCHIVE_BYTES = 64 * 2**20  # per mesh; when full, the least severe, then the oldest incidents are deleted
 AUDIT_BYTES = 16 * 2**20  # when full, the oldest records are deleted
 KEEP_MINUTES = timedelta(days=7)  # rows of one minute; rows of ten minutes stay for history.keep_days
 
 
 def open_store(settings: Settings) -> StateStore:
-    """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
+    """Open the store in ``settings.store`` with the limits in ``settings.limits`` and ``settings.archive``.
 
-    The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
-    files of the run have disappeared.
+    The name of Ray's session identifies the run: a replica that Serve restarts does not create an empty store if the
+    run's files have disappeared.
 
     Raises:
-        BadSettings: the client of Redis is not installed.
+        BadSettings: the Redis client is not installed.
         CorruptState, StoreFull, StoreGone: it cannot be opened.
     """
     return opening.open_store(
@@ -40,7 +40,7 @@ def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
 
 
 def history_limit(settings: HistorySettings) -> HistoryLimit | None:
-    """What the history of each mesh keeps; None: no history is written."""
+    """The limits of each mesh's history; None: no history is written."""
     if not settings.max_bytes:
         return None
     return HistoryLimit(KEEP_MINUTES, timedelta(days=settings.keep_days), settings.max_bytes)

@@ -1,7 +1,8 @@
-"""Watches Ray's processes from the process that started them: the service recovers, and never lingers.
+"""Watches Ray's processes from the process that started them, so that the service recovers, and leaves no process
+behind.
 
-Serve replaces replicas, the proxy and the controller. Nothing replaces the processes of Ray itself (``gcs_server``,
-``raylet``, which ends with its agents): without them nothing can be managed, so the service starts again
+Serve replaces replicas, the proxy and the controller. Nothing replaces Ray's own processes (``gcs_server``, and
+``raylet``, which ends with its agents): without them, nothing can be managed, so the service starts again
 (:mod:`serve_app.runtime.keeper`).
 """
 
@@ -16,30 +17,30 @@ from dataclasses import dataclass
 import httpx
 import psutil
 
-PERIOD_SECONDS = 0.1  # Ray's agents print pages of its log when they notice the same, up to half a second later
+PERIOD_SECONDS = 0.1  # Ray's agents notice the same up to half a second later, and print pages of logs
 PROBE_PERIOD_SECONDS = 5.0
-PROBE_SECONDS = 10.0  # the gate itself answers before that, where nothing behind it does
+PROBE_SECONDS = 10.0  # the gate itself answers sooner if nothing behind it does
 IRREPLACEABLE = ("gcs_server", "raylet")
-# Serve replaces a proxy within 20 s. On an overloaded machine that takes longer, and another start would take longer
-# still. Several requests count, since a whole machine may have paused.
+# Serve replaces a proxy within 20 s. On an overloaded machine, that takes longer, and another start would take even
+# longer. Several requests must fail, since the whole machine may have paused.
 MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 180.0, 3
-KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
+KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have just started another one
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes below this one whose parent died, so that none is left behind. Linux only."""
+    """Become the parent of descendants whose parent died, so that none is left behind. Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the service says of itself.
+    """The service's messages about itself.
 
     Attributes:
-        receivers: problems of receivers of notifications.
-        replays: new meshes whose past is being read, and how much of it has been, 0 to 1.
+        receivers: problems of notification receivers.
+        replays: the share of the past that has been read, 0 to 1, by new mesh.
     """
 
     receivers: tuple[str, ...] = ()
@@ -47,18 +48,18 @@ class News:
 
 
 def watch(url: str, stop: threading.Event, tell: Callable[[News], None] = lambda news: None) -> str:
-    """Watch the service of this process until ``stop``, or until it cannot go on.
+    """Watch this process's service until ``stop``, or until it cannot continue.
 
     Args:
         tell: gets the news whenever they change.
 
     Returns:
-        Why the service cannot go on; empty: it was stopped.
+        Why the service cannot continue; empty: it was stopped.
     """
     answered = probed = time.monotonic()
-    silent, needed = 0, _find_irreplaceable()  # requests in a row without an answer
+    silent, needed = 0, _find_irreplaceable()  # number of unanswered requests in a row
     news = News()
-    # Its own certificate may be of any name, and no secret is sent.
+    # The certificate may have any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
             if time.monotonic() - probed > PROBE_PERIOD_SECONDS:
@@ -77,11 +78,11 @@ def watch(url: str, stop: threading.Event, tell: Callable[[News], None] = lambda
 
 
 def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
-    """Why the service cannot go on, in words; empty: it can.
+    """Why the service cannot continue; empty: it can.
 
     Args:
-        running: names of the processes that run.
-        silent_seconds: since the service last answered.
+        running: names of the running processes.
+        silent_seconds: time since the service last answered.
     """
     for name in IRREPLACEABLE:
         if name not in running:
@@ -92,19 +93,19 @@ def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
 
 
 def _read_news(answer: httpx.Response, before: News) -> News:
-    """The news in an answer; those known before if it has none."""
+    """The news in an answer; the previous news if it has none."""
     try:
         document = answer.json()
         replays = tuple((one["mesh"] or "a mesh", float(one["share"])) for one in document["replays"])
         return News(tuple(document["receivers"]), replays) if document["model"] else before
-    except (ValueError, KeyError, TypeError):  # the service starts, or is overloaded
+    except (ValueError, KeyError, TypeError):  # the service is starting or overloaded
         return before
 
 
 def kill_all_below() -> None:
-    """End every process below this one, at once, with those that they start meanwhile.
+    """Kill all descendants of this process at once, including any that they start meanwhile.
 
-    The processes of Ray itself are only suspended where they end with this one (PR_SET_PDEATHSIG, Linux): when the
+    Ray's own processes are only suspended if they end with this one (PR_SET_PDEATHSIG, Linux): when the
     raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
     """
     for _ in range(KILL_ROUNDS):
@@ -125,7 +126,7 @@ def kill_all_below() -> None:
 
 
 def _find_irreplaceable() -> dict[str, psutil.Process]:
-    """The processes of Ray itself, which this one started, by name."""
+    """Ray's own processes, which this one started, by name."""
     running = [process for process in psutil.Process().children() if not _is_zombie(process)]
     return {name: process for process in running if (name := process.name()) in IRREPLACEABLE}
 

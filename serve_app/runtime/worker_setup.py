@@ -1,9 +1,9 @@
-"""Ends processes that Ray has given up but could not kill. Ray calls :func:`set_up` in each of its processes.
+"""Ends processes that Ray gave up but could not kill. Ray calls :func:`set_up` in each of its processes.
 
-If Ray's head is lost while a process of Serve starts, the head that replaces it may consider the process dead without
-killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
-long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors. It does so
-from its start, because it may be given up before its replica is constructed.
+If Ray's head is lost while a Serve process starts, the new head may consider the process dead without killing it. Serve
+starts another one, and the first would keep its memory and its share of the node's CPUs as long as the node runs. So
+each Serve process regularly asks Ray whether it is still one of its actors. It does so from its start, because Ray may
+give it up before its replica is constructed.
 """
 
 import logging
@@ -19,13 +19,13 @@ from ray.util import list_named_actors
 
 CHECK_SECONDS = 10.0
 THREAD = "orphans"
-MISSES = 3  # in a row; a new head might answer before it knows all
+MAX_MISSES = 3  # in a row; a new head might answer before it knows all actors
 log = logging.getLogger(__name__)
 
 
 def set_up() -> None:
-    """Watch from a thread whether Ray knows the actor of this process, once it has a named one. Calls after the first
-    do nothing."""
+    """Start a thread that watches whether Ray knows this process's actor, once it has a named one. Calls after the
+    first do nothing."""
     if all(thread.name != THREAD for thread in threading.enumerate()):
         threading.Thread(target=_watch, daemon=True, name=THREAD).start()
 
@@ -33,13 +33,13 @@ def set_up() -> None:
 def wait_until_unknown(
     read_name: Callable[[], str | None], list_names: Callable[[], set[str]], pause: Callable[[float], None]
 ) -> str:
-    """Wait until this process has a named actor, and that is missing in several answers of Ray in a row. No answer
-    says nothing.
+    """Wait until this process has a named actor, and until it is missing in several of Ray's answers in a row. A
+    missing answer does not count.
 
     Args:
-        read_name: reads the name; None or empty: there is none.
-        list_names: asks Ray for the names of all actors that it has not given up.
-        pause: waits this many seconds.
+        read_name: returns the actor's name; None or empty: there is none.
+        list_names: asks Ray for the names of all its current actors.
+        pause: waits for a number of seconds.
 
     Returns:
         The name.
@@ -47,7 +47,7 @@ def wait_until_unknown(
     while not (name := read_name()):
         pause(CHECK_SECONDS)
     misses = 0
-    while misses < MISSES:
+    while misses < MAX_MISSES:
         pause(CHECK_SECONDS)
         try:
             misses = 0 if name in list_names() else misses + 1

@@ -11,10 +11,10 @@ from serve_app.settings.settings import Settings
 
 
 def serve_rules(settings: Settings) -> Rules:
-    """Access rules of the service.
+    """The service's access rules.
 
     Raises:
-        BadSettings: there is a provider to sign in at, but no URL for its answers.
+        BadSettings: there is a sign-in provider, but no URL for its answers.
     """
     chosen = settings.serve
     return Rules(
@@ -31,10 +31,11 @@ def serve_rules(settings: Settings) -> Rules:
 
 
 def require_usable(settings: Settings, hosts: Iterable[str]) -> None:
-    """Refuse, before anything starts, what cannot work on this machine or opens the service to a network by accident.
+    """Before anything starts, refuse settings that cannot work on this machine or open the service to a network by
+    accident.
 
     Args:
-        hosts: that the service will listen on.
+        hosts: addresses that the service will listen on.
 
     Raises:
         BadSettings: the tokens file, the provider or the certificate cannot be used, or others could connect without a

@@ -1,4 +1,4 @@
-"""Settings of alerts of all meshes, and who is notified."""
+"""Alert settings for all meshes, and who is notified."""
 
 from typing import Any, Literal, Self
 
@@ -46,7 +46,7 @@ class AlertSettings(SettingsGroup):
     )
     reconstruction: Literal["context", "alert"] = Field(
         POLICY.reconstruction,
-        description="what it does if the reconstruction loss or the embedding displacement of the whole mesh exceeds "
+        description="what happens if the reconstruction loss or the embedding displacement of the whole mesh exceeds "
         "model.anomaly_percentile (the displacement: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; "
         "context: verdicts show it; alert: their status is also anomalous",
     )
@@ -86,7 +86,7 @@ class ReceiverChoice(SettingsGroup):
     @field_validator("options")
     @classmethod
     def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        if "kind" in info.data:  # it is not if it is wrong
+        if "kind" in info.data:  # it is missing if it is wrong
             RECEIVERS.check_options(info.data["kind"], given)
         return given
 
@@ -110,12 +110,12 @@ class NotifySettings(SettingsGroup):
     @model_validator(mode="before")
     @classmethod
     def _webhooks_are_receivers(cls, given: Any) -> Any:
-        """Take ``webhooks``, as settings of version 0.2.0 have them, as receivers of this kind."""
+        """Treat ``webhooks``, as in version 0.2.0, as receivers of this kind."""
         if not isinstance(given, dict) or not isinstance(given.get("webhooks"), list | tuple):
             return given
         others = {name: value for name, value in given.items() if name != "webhooks"}
         known = [*given.get("receivers", ())]
-        options = [dict(one).get("options") for one in known]  # of settings that were read from the same file before
+        options = [dict(one).get("options") for one in known]  # settings that were already read from the same file
         hooks = [{"kind": "webhook", "options": one} for one in given["webhooks"] if one not in options]
         return {**others, "receivers": [*known, *hooks]}
 

@@ -1,4 +1,4 @@
-"""Shared by all groups of settings: the base class, types of values, access to other servers."""
+"""Shared by all groups of settings: the base class, value types, access to other servers."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def _service_pattern(pattern: str) -> str:
     return pattern
 
 
-ServiceId = Annotated[str, AfterValidator(_service_id)]  # given as an id or with the original name
+ServiceId = Annotated[str, AfterValidator(_service_id)]  # an id or an original name
 ServicesId = Annotated[str, AfterValidator(_services_id)]  # the same, or `namespace/*`
 ServicePattern = Annotated[str, AfterValidator(_service_pattern)]  # `namespace/name`, with * for any characters
 MeshName = Annotated[str, AfterValidator(_mesh_name)]
@@ -84,14 +84,14 @@ class AccessSettings(SettingsGroup):
         if self.bearer_token_file and self.username:
             raise ValueError("expected username or bearer_token_file, got both")
         if self.password_file and not self.username:
-            raise ValueError("password_file: expected username too, got none")
+            raise ValueError("password_file: username is missing")
         if self.key_file and not self.certificate_file:
-            raise ValueError("key_file: expected certificate_file too, got none")
+            raise ValueError("key_file: certificate_file is missing")
         return self
 
 
 def check_mesh_name(name: str) -> str:
-    """Return ``name`` if it is a valid name of a mesh, safe in paths, metric labels and keys.
+    """Return ``name`` if it is a valid mesh name, safe in paths, metric labels and keys.
 
     Raises:
         BadMeshName: if it is not.

@@ -1,4 +1,4 @@
-"""Settings of the collector, for all meshes."""
+"""Collector settings for all meshes."""
 
 from pydantic import Field
 

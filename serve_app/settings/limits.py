@@ -10,10 +10,10 @@ from serve_app.settings.base import SettingsGroup
 class LimitSettings(SettingsGroup):
     """Limits on requests and on stored meshes."""
 
-    # Bounds of one document that are no settings: a mesh has far fewer, so that only a mistake gets there.
+    # Fixed bounds for one document: a mesh has far fewer, so that only a mistake reaches them.
     max_changes: ClassVar[int] = 1000
     max_policies: ClassVar[int] = 20_000
-    max_snapshots: ClassVar[int] = 120  # of a request to score
+    max_snapshots: ClassVar[int] = 120  # in a request to score
 
     max_services: int = Field(20_000, ge=1, description="services in one snapshot, and a tenth of the calls")
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")
@@ -26,5 +26,5 @@ class LimitSettings(SettingsGroup):
 
     @property
     def max_calls(self) -> int:
-        """Calls in one snapshot. Meshes have two to six of them for each service."""
+        """Calls in one snapshot. Meshes have two to six calls per service."""
         return 10 * self.max_services

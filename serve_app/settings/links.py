@@ -1,4 +1,4 @@
-"""Settings of links to other tools."""
+"""Settings for links to other tools."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class LinkSettings(SettingsGroup):
     """URL templates of links to other tools, on the page, in reports and in alerts.
 
     The placeholders are {cluster}, {mesh}, {namespace}, {service} (name without namespace), {start_ms} and {end_ms}
-    (Unix time), {incident} and {kind}. A link that needs a value that is not known is omitted.
+    (Unix time), {incident} and {kind}. A link that needs an unknown value is omitted.
     """
 
     dashboard: LinkTemplate | None = Field(None, description="dashboard of a service")

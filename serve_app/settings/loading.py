@@ -1,4 +1,4 @@
-"""Loads the settings, names the source of each, and says what is wrong with one."""
+"""Loads the settings, names each one's source, and describes errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
 
     Args:
         config: a TOML file; None for ``TAGAE_CONFIG``, if it is set.
-        overrides: nested values that win over all other sources.
+        overrides: nested values that take precedence over all other sources.
 
     Raises:
         BadSettings: names each invalid setting, what is allowed and where the value came from.
@@ -81,8 +81,8 @@ def _has(values: Any, path: tuple[str, ...]) -> bool:
 
 
 def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
-    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic marks an invalid key this way
-    # A setting that is missing, or part of a list, is named after the group or the list that lacks or has it.
+    path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic's mark of an invalid key
+    # A missing setting, or one in a list, is named after its group or list.
     above = (path[:end] for end in range(len(path), 0, -1))
     layer = next(filter(None, (_layer_of(one, layers) for one in above)), None)
     subject = f"{'.'.join(path)} (from {layer.origin if layer else 'default'})"

@@ -1,4 +1,4 @@
-"""Settings of one mesh: its source, its weights, its services, its links, its logs and traces."""
+"""One mesh's settings: its source, weights, services, links, logs and traces."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -17,7 +17,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class ServiceSettings(SettingsGroup):
-    """Alert policy of one service."""
+    """One service's alert policy."""
 
     sensitivity: Literal["low", "normal", "high"] | None = Field(
         None,
@@ -27,7 +27,7 @@ class ServiceSettings(SettingsGroup):
 
 
 class OwnerSettings(SettingsGroup):
-    """Who owns the services of a pattern."""
+    """Who owns the services that match a pattern."""
 
     team: str = Field(min_length=1, max_length=MAX_TEAM, description="name of the team, for routing alerts")
     contact: str = Field("", max_length=MAX_CONTACT, description="where to reach it, for example a channel")
@@ -52,9 +52,9 @@ class ObjectiveSettings(SettingsGroup):
     def _promises_something(self) -> Self:
         if self.availability is None and self.latency_ms is None:
             raise ValueError("expected availability, latency_ms or both, got neither")
-        # Not by the fields that are set: processes hand the settings on with all of them.
+        # Not based on which fields are set: processes pass settings on with all fields.
         if self.latency_ms is None and self.latency_share != USUAL_LATENCY_SHARE:
-            raise ValueError("latency_share: expected latency_ms too, got none")
+            raise ValueError("latency_share: latency_ms is missing")
         return self
 
     def objectives(self, service: str) -> Iterator[Objective]:

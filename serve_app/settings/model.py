@@ -1,4 +1,4 @@
-"""Settings of the detector, of how it divides a large mesh, and of the registry of models."""
+"""Settings for the detector, the division of large meshes, and the model registry."""
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class PartitionSettings(SettingsGroup):
 
 
 class ModelsSettings(SettingsGroup):
-    """The registry of models, from which a running service takes new weights."""
+    """The model registry, from which a running service loads new weights."""
 
     registry: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""Settings of what the service reports about its own work: traces and log lines."""
+"""Settings for reports about the service's own work: traces and log lines."""
 
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ class LogSettings(SettingsGroup):
 
 
 class TraceSettings(SettingsGroup):
-    """Traces of snapshots: where the time of each one went."""
+    """Traces of snapshots: where each one's time went."""
 
     endpoint: Address | None = Field(
         None,

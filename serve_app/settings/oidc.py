@@ -1,4 +1,4 @@
-"""Settings of the sign-in at an OpenID provider."""
+"""Settings for sign-in at an OpenID provider."""
 
 from typing import Annotated, Self
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ def _issuer(url: str) -> str:
 
 
 class GroupSettings(SettingsGroup):
-    """What the members of a group at the provider may do."""
+    """The permissions of a group at the provider."""
 
     scopes: tuple[Scope, ...] = Field(min_length=1, description="permissions: read, write, admin")
     meshes: tuple[MeshName, ...] | None = Field(
@@ -37,7 +37,7 @@ class OidcSettings(SettingsGroup):
     )
     client_id: str = Field(min_length=1, max_length=256, description="name of this service at the provider")
     client_secret_file: Location = Field(
-        description="file with the client secret, at least 24 characters; it signs the cookies of users too"
+        description="file with the client secret, at least 24 characters; it also signs the users' cookies"
     )
     name: str = Field(
         "single sign-on", min_length=1, max_length=40, description="name of the provider on the page: Sign in with NAME"

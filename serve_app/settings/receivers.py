@@ -1,4 +1,4 @@
-"""Options of the receivers that settings choose by kind."""
+"""Options for the receivers that settings choose by kind."""
 
 from typing import Literal, Self
 
@@ -15,7 +15,7 @@ class WebhookSettings(AccessSettings):
         None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
     )
     format: Literal["event", "slack"] = Field(
-        "event", description="event: all that is known, as JSON; slack: a message for an incoming webhook of Slack"
+        "event", description="event: everything that is known, as JSON; slack: a message for Slack's incoming webhooks"
     )
 
 
@@ -26,7 +26,7 @@ class GrafanaSettings(AccessSettings):
 
 
 class PagerDutySettings(AccessSettings):
-    """A service of PagerDuty with an integration of the kind Events API v2."""
+    """A PagerDuty service with an Events API v2 integration."""
 
     url: Address = Field(
         "https://events.pagerduty.com/v2/enqueue",

@@ -1,10 +1,10 @@
-"""The metrics that can be queried for services and for calls."""
+"""The metrics that can be queried for services and calls."""
 
 from typing import Literal
 
-# Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; connections in use, or requests in flight
-# where connections are not counted; used share of CPU and memory. Requests on which callers gave up, 1/s. Requests that
-# lasted longer than the rate window, 1/s: while there are any, `in_flight` is unknown.
+# Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; active connections, or requests in flight
+# if connections are not counted; used share of CPU and memory. Requests on which callers gave up, 1/s. Requests that
+# were longer than the rate window, 1/s: while there are any, `in_flight` is unknown.
 Role = Literal[
     "requests",
     "failures",
@@ -19,4 +19,4 @@ Role = Literal[
     "memory",
 ]
 
-SHARES: dict[Literal["p50", "p99"], float] = {"p50": 0.5, "p99": 0.99}  # share of requests that are faster
+SHARES: dict[Literal["p50", "p99"], float] = {"p50": 0.5, "p99": 0.99}  # share of faster requests

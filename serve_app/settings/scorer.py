@@ -1,4 +1,4 @@
-"""Settings of the scoring replicas."""
+"""Settings for the scoring replicas."""
 
 from typing import Literal, Self
 
@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from serve_app.settings.base import SettingsGroup
 
-GPU_BATCH = 8  # groups: a pass on a GPU has a fixed cost, which they share
-CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are then computed once
+GPU_BATCH = 8  # groups, which share the fixed cost of a GPU pass
+CPU_BATCH = 2  # groups: one snapshot's usual number, so that its services are computed once
 
 
 class ScorerSettings(SettingsGroup):

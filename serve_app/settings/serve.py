@@ -1,4 +1,4 @@
-"""Settings of the HTTP server."""
+"""Settings for the HTTP server."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from serve_app.access.tokens import Scope
 from serve_app.settings.base import HostName, Location, SettingsGroup
 from serve_app.settings.oidc import OidcSettings
 
-UNIX = "unix:"  # before the path of a socket
+UNIX = "unix:"  # prefix of a socket's path
 MAX_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
 
 
@@ -25,7 +25,7 @@ def _check_grpc(address: str) -> str:
     return address
 
 
-KEEP_ALIVE_SECONDS = 75  # for which an idle connection stays open, longer than usual proxies and clients wait
+KEEP_ALIVE_SECONDS = 75  # how long an idle connection stays open; longer than common proxies and clients wait
 
 
 class ServeSettings(SettingsGroup):
@@ -109,7 +109,8 @@ class ServeSettings(SettingsGroup):
 
     @property
     def max_queued_requests(self) -> int:
-        """Requests that wait for a replica; further ones get 429. Twice as many as it works on: more would be late."""
+        """Requests that may wait for a replica; further ones get 429. It is twice the number of concurrent requests:
+        more would be late."""
         return 2 * self.max_ongoing_requests
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
-"""All settings, in one frozen model with nested groups.
+"""All settings in one frozen model with nested groups.
 
 Sources, the last one wins: defaults; one TOML file (``config`` or ``TAGAE_CONFIG``); environment variables; values
 passed to ``Settings`` (command-line options, Ray's ``args:``). The variable ``TAGAE_MODEL__WINDOW_SIZE`` sets
-``model.window_size``. A few plain names work too (``PLAIN_NAMES`` and ``USE_GPU``); nested names win over them. An
+``model.window_size``. A few plain names also work (``PLAIN_NAMES`` and ``USE_GPU``); nested names take precedence. An
 unknown nested name is an error. Other ``TAGAE_*`` variables are ignored, because Kubernetes sets some for a Service
 named ``tagae``.
 """
@@ -42,7 +42,7 @@ PLAIN_NAMES = {
     "TAGAE_ANOMALY_PERCENTILE": ("model", "anomaly_percentile"),
 }
 USE_GPU = {"true": "cuda", "1": "cuda", "yes": "cuda", "false": "cpu", "0": "cpu", "no": "cpu"}
-NO_SETTINGS = MeshSettings()  # of a mesh without a table
+NO_SETTINGS = MeshSettings()  # for a mesh without a table
 
 
 class Settings(BaseSettings):
@@ -75,28 +75,28 @@ class Settings(BaseSettings):
     meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="everything about one mesh, by name")
 
     def mesh(self, name: str) -> MeshSettings:
-        """The settings of a mesh, by its name; the defaults if there are none."""
+        """A mesh's settings by name; the defaults if there are none."""
         return self.meshes.get(name, NO_SETTINGS)
 
     @property
     def collected(self) -> dict[str, MeshSettings]:
-        """The meshes that are polled, by name. Clients push the snapshots of all others."""
+        """The polled meshes by name. Clients push the snapshots of all others."""
         return {name: mesh for name, mesh in self.meshes.items() if mesh.is_collected}
 
     @property
     def weights_by_mesh(self) -> dict[str, Path]:
-        """The checkpoint files of meshes that have one of their own, by name."""
+        """The meshes' own checkpoint files by name."""
         return {name: mesh.weights for name, mesh in self.meshes.items() if mesh.weights is not None}
 
     def weights_of(self, mesh: str) -> Path | None:
-        """The checkpoint file of a mesh, by its name; None: the shipped one."""
+        """A mesh's checkpoint file by name; None: the shipped one."""
         return self.mesh(mesh).weights or self.model.weights
 
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The layers in the order of pydantic-settings, where the first one wins."""
+        """The layers in pydantic-settings' order, in which the first one takes precedence."""
         return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(read_layers(init_settings())))
 
 
@@ -109,7 +109,7 @@ class Layer:
 
 
 def read_layers(overrides: dict[str, Any]) -> list[Layer]:
-    """The sources above the defaults; later ones win."""
+    """The sources above the defaults; later ones take precedence."""
     environment = _environment()
     config = overrides.get("config") or environment.get("config")
     layers = {

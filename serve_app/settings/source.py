@@ -1,4 +1,4 @@
-"""Settings of the source of a mesh: its Prometheus, and what to read there."""
+"""Settings for a mesh's source: its Prometheus, and what to read there."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -97,7 +97,7 @@ class OAuth2Settings(SettingsGroup):
 
 
 class SourceSettings(AccessSettings):
-    """Where the snapshots of a mesh come from: its Prometheus, or clients that push them."""
+    """Where a mesh's snapshots come from: its Prometheus, or clients that push them."""
 
     prometheus: Address | None = Field(
         None, description="base URL of its Prometheus, which is polled; none: clients push its snapshots"
@@ -147,13 +147,13 @@ class SourceSettings(AccessSettings):
     )
     queue_query: str = Field(
         "",
-        description="PromQL of the depth of further queues, whose label `queue` has the name; $window and $match as "
+        description="PromQL for the depth of further queues, whose label `queue` has the name; $window and $match as "
         "elsewhere",
     )
 
     @property
     def prometheus_url(self) -> str:
-        """Base URL of the Prometheus of a collected mesh.
+        """Base URL of a collected mesh's Prometheus.
 
         Raises:
             ValueError: the mesh has none, because its snapshots are pushed.
@@ -164,12 +164,12 @@ class SourceSettings(AccessSettings):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All kinds of mesh in the order of the settings."""
+        """All kinds of mesh in the settings' order."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
     @property
     def other_source(self) -> str | None:
-        """The kind of source, if another package reads the mesh; None: it is read from a Prometheus, or pushed."""
+        """The kind of source if another package reads the mesh; None: it is read from a Prometheus, or pushed."""
         (first, *_) = self.sources or (AUTO,)
         return None if first in (AUTO, GENERIC, *SOURCES.own) else first
 
@@ -181,7 +181,7 @@ class SourceSettings(AccessSettings):
     @field_validator("source_options")
     @classmethod
     def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        kind = info.data.get("source")  # none if it is wrong
+        kind = info.data.get("source")  # None if it is wrong
         if isinstance(kind, str) and kind not in (AUTO, GENERIC, *SOURCES.own):
             SOURCES.check_options(kind, given)
         elif given and kind is not None:
@@ -199,7 +199,7 @@ class SourceSettings(AccessSettings):
                     f"{', '.join(own or self.sources)} too; remove it"
                 )
         elif self.prometheus is None and given:
-            raise ValueError(f"expected prometheus too with {', '.join(given)}, got none; without it a mesh is pushed")
+            raise ValueError(f"prometheus is missing, which {', '.join(given)} needs; without it a mesh is pushed")
         return self
 
     @model_validator(mode="after")
@@ -234,6 +234,6 @@ class SourceSettings(AccessSettings):
         return self
 
     def _source_settings(self) -> list[str]:
-        """The settings of a source that differ from their defaults."""
+        """The source settings that differ from their defaults."""
         fields = SourceSettings.model_fields.items()
         return [name for name, one in fields if getattr(self, name) != one.get_default(call_default_factory=True)]

@@ -1,4 +1,4 @@
-"""Settings of the store, and of the archive of incidents, the history and the audit log in it."""
+"""Settings for the store, and for its incident archive, history and audit log."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def _redis_url(url: str) -> str:
 
 
 class StoreSettings(SettingsGroup):
-    """Where the state of meshes is stored."""
+    """Where the meshes' state is stored."""
 
     kind: str = Field(
         "local",
@@ -71,14 +71,14 @@ class StoreSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.kind == "redis" and self.url is None:
-            raise ValueError("expected url too with kind redis, such as redis://127.0.0.1:6379/0, got none")
+            raise ValueError("url is missing, which kind redis needs, such as redis://127.0.0.1:6379/0")
         if self.username and not self.password_file:
-            raise ValueError("username: expected password_file too, got none")
+            raise ValueError("username: password_file is missing")
         return self
 
 
 class ArchiveSettings(SettingsGroup):
-    """The archive of incidents, in the store."""
+    """The incident archive in the store."""
 
     keep_days: float = Field(
         90.0, gt=0, le=36_500, description="days after its end for which an incident is kept, by the clock of its mesh"
@@ -86,7 +86,7 @@ class ArchiveSettings(SettingsGroup):
 
 
 class HistorySettings(SettingsGroup):
-    """The history of each mesh, in the store: means of one and of ten minutes."""
+    """Each mesh's history in the store: means over one and ten minutes."""
 
     keep_days: float = Field(90.0, gt=0, le=3_660, description="days for which rows of ten minutes are kept")
     max_bytes: int = Field(
@@ -98,6 +98,6 @@ class HistorySettings(SettingsGroup):
 
 
 class AuditSettings(SettingsGroup):
-    """The audit log, in the store: who changed what, and who signed in."""
+    """The audit log in the store: who changed what, and who signed in."""
 
     keep_days: float = Field(365.0, gt=0, le=36_500, description="days for which a record is kept")

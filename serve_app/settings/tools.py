@@ -1,4 +1,4 @@
-"""Settings of the tools that have the logs and the traces of a mesh."""
+"""Settings for the tools that have a mesh's logs and traces."""
 
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
@@ -18,9 +18,9 @@ TRACEQL = (
 
 
 class ToolSettings(AccessSettings):
-    """A tool that the page asks about a suspect when someone looks at it."""
+    """A tool that the page queries when someone looks at a suspect."""
 
-    KINDS: ClassVar[tuple[str, ...]]  # of tools: the settings with an address
+    KINDS: ClassVar[tuple[str, ...]]  # names of the settings with a tool's address
 
     @property
     def kind(self) -> str | None:
@@ -29,7 +29,7 @@ class ToolSettings(AccessSettings):
 
     @property
     def target(self) -> Endpoint:
-        """The server of the tool, of which there must be one."""
+        """The tool's server, which must be configured."""
         return self.endpoint(getattr(self, str(self.kind)))
 
     @property
@@ -46,7 +46,7 @@ class ToolSettings(AccessSettings):
 
 
 class MeshLogSettings(ToolSettings):
-    """The logs of a mesh: a suspect on the page shows the newest error lines."""
+    """A mesh's logs: a suspect on the page shows the newest error lines."""
 
     KINDS = ("loki",)
 
@@ -64,7 +64,7 @@ class MeshLogSettings(ToolSettings):
 
 
 class MeshTraceSettings(ToolSettings):
-    """The traces of a mesh: a suspect on the page shows one that failed."""
+    """A mesh's traces: a suspect on the page shows one that failed."""
 
     KINDS = ("tempo", "jaeger")
 

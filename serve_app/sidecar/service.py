@@ -21,13 +21,13 @@ from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, Snapshot, Verdict, WatchRequest
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
-MESH = "tagae-mesh"  # in the metadata of a call: the name of its mesh
+MESH = "tagae-mesh"  # key of a call's metadata: the mesh's name
 PASSED_ON = ("authorization", "traceparent")  # metadata that becomes headers
-MAX_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
-MAX_WAITING = 4  # verdicts for one watcher: a collector that catches up brings several at once
-PAUSE_SECONDS = 0.5  # before a watcher of a mesh without a verdict asks again
+MAX_LETTERS = 600  # in a status text: encoded, it stays below the 8 KiB of metadata that a peer accepts
+MAX_WAITING = 4  # verdicts for one watcher: a collector that catches up sends several at once
+PAUSE_SECONDS = 0.5  # wait before a watcher of a mesh without a verdict asks again
 UNKNOWN_MESH = f"urn:tagae:problem:{ANSWERS[UnknownMesh].code}"
-STATUS = {  # of gRPC, by HTTP's
+STATUS = {  # gRPC status by HTTP status
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
@@ -61,7 +61,7 @@ class Verdicts:
     """Answers calls.
 
     Args:
-        mesh: name of the mesh of calls that name none.
+        mesh: name of the mesh for calls that name none.
     """
 
     def __init__(self, app: ASGIApp, mesh: str) -> None:
@@ -111,7 +111,7 @@ class Verdicts:
         return verdict_message(bytes(body))
 
     async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
-        """Each verdict. A slow watcher misses some before the newest, and delays no other."""
+        """Send each verdict. A slow watcher misses some before the newest, and delays no other watcher."""
         newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MAX_WAITING)
         following = asyncio.create_task(self._follow(context, newest))
         self._watchers.add(newest)
@@ -124,7 +124,7 @@ class Verdicts:
             following.cancel()
 
     async def _follow(self, context: Any, newest: "asyncio.Queue[bytes | Refused]") -> None:
-        """Read the stream of verdicts, again when it ends, and keep the newest ones."""
+        """Read the stream of verdicts, reopen it when it ends, and keep the newest verdicts."""
         seen: dict[str, str] = {}
 
         async def keep(piece: bytes) -> None:
@@ -157,7 +157,8 @@ class Verdicts:
         take: Callable[[bytes], Awaitable[None]],
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send a request to the application: ``read`` returns its body, and ``take`` gets each piece of a good answer.
+        """Send a request to the application: ``read`` returns its body, and ``take`` gets each piece of a successful
+        answer.
 
         Raises:
             Refused: the application answered with a problem.
@@ -200,7 +201,7 @@ class Verdicts:
 
 
 def _receive(read: Callable[[], Awaitable[bytes]]) -> Receive:
-    """A ``receive`` that gives the body once, and then waits: the client leaves by cancelling the call."""
+    """A ``receive`` that returns the body once and then waits: the client leaves by cancelling the call."""
     is_read = False
 
     async def receive() -> Message:
@@ -218,7 +219,7 @@ async def _nothing() -> bytes:
 
 
 def _replace(newest: "asyncio.Queue[bytes | Refused]", found: bytes | Refused) -> None:
-    """Put the newest into a queue, in place of the oldest if it is full."""
+    """Add the newest entry to a queue, in place of the oldest if it is full."""
     if newest.full():
         newest.get_nowait()
     newest.put_nowait(found)
@@ -229,7 +230,7 @@ def _refused(error: Exception) -> Refused:
 
 
 async def abort(context: Any, error: Exception) -> None:
-    """End a call with an error: its status, its text, and the type of the problem in the trailing metadata."""
+    """End a call with an error: its status, its text, and the problem type in the trailing metadata."""
     document = _refused(error).document
     code = STATUS[document.status]
     if code is grpc.StatusCode.INTERNAL:
@@ -239,13 +240,13 @@ async def abort(context: Any, error: Exception) -> None:
 
 
 def verdict_message(document: bytes) -> Verdict:
-    """The message of a verdict's JSON document. Fields of later versions are left out."""
+    """Convert a verdict's JSON document to a message. Fields of later versions are left out."""
     message: Verdict = json_format.Parse(document, Verdict(), ignore_unknown_fields=True)
     return message
 
 
 def snapshot_document(message: Snapshot) -> bytes:
-    """The JSON document of a snapshot's message. Missing fields are empty or left out; the check of the document
+    """Convert a snapshot's message to a JSON document. Missing fields are empty or left out; the document's check
     reports them.
 
     Raises:

@@ -1,7 +1,7 @@
 """The service in one process, without Ray: ``tagae serve --single``.
 
-The deployments are plain classes. Here they are made once, in the order of ``app.application``, and call each other in
-the event loop. What Serve does for them otherwise is small: it listens, and calls their checks of health.
+The deployments are plain classes. Here they are created once, in the order of ``app.application``, and call each other
+in the event loop. This module does the little that Serve does otherwise: it listens, and calls their health checks.
 """
 
 import asyncio
@@ -36,24 +36,24 @@ from serve_app.settings.access import require_usable
 from serve_app.settings.serve import KEEP_ALIVE_SECONDS, UNIX
 from serve_app.sidecar.service import SERVICE, Verdicts
 
-UNNAMED = "mesh"  # name of the mesh of gRPC, unless the settings have exactly one
-GRACE_SECONDS = 1.0  # for answers under way when it ends
-CHECK_SECONDS = 5.0  # between two checks of health; a failed one ends the process
-REQUESTS_AT_ONCE = 64  # of gRPC, beside the streams
+UNNAMED = "mesh"  # gRPC's mesh name, unless the settings have exactly one mesh
+GRACE_SECONDS = 1.0  # for unfinished answers when it ends
+CHECK_SECONDS = 5.0  # between two health checks; a failed one ends the process
+MAX_REQUESTS = 64  # concurrent gRPC requests beside the streams
 SOCKET_MODE = 0o660
 
 
 async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Every verdict that was sent is in the store.
+    """Serve until SIGTERM or SIGINT. Every sent verdict is in the store.
 
     Args:
-        ready: called once, with the URL and the addresses of gRPC.
+        ready: called once, with the URL and the gRPC addresses.
 
     Raises:
         BadSettings: it cannot listen at a configured address, others could connect to it without a login, or another
             setting cannot be used.
-        NoCapacity: ``scorer.device`` is ``cuda``, and there is no GPU that works.
-        IncompatibleWeights, CorruptState, StoreFull: as of :class:`MeshSession`.
+        NoCapacity: ``scorer.device`` is ``cuda``, and there is no working GPU.
+        IncompatibleWeights, CorruptState, StoreFull: see :class:`MeshSession`.
     """
     ends = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,7 +83,7 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
 
 
 def deploy_all(settings: Settings) -> list[Any]:
-    """Make the deployments. The last one is the ingress."""
+    """Create the deployments. The last one is the ingress."""
     made: list[Any] = []
 
     def deploy(deployment: Any) -> Any:
@@ -92,7 +92,7 @@ def deploy_all(settings: Settings) -> list[Any]:
 
     if settings.notify.has_receivers:
         deploy(Notifier(settings))
-    if settings.scorer.device == "cuda":  # the GPU beside a process belongs to its workload, so `auto` leaves it alone
+    if settings.scorer.device == "cuda":  # a GPU belongs to the workload: `auto` does not use it
         scorer, meta = deploy(Scorer(settings, "cuda")), deploy(MetaModel(settings))
         session = deploy(MeshSession(settings, scorer, meta))
     else:
@@ -103,7 +103,7 @@ def deploy_all(settings: Settings) -> list[Any]:
 
 @asynccontextmanager
 async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
-    """Checks the health of deployments inside the block, which also starts their loops; then ends them."""
+    """Checks the deployments' health during the block, which also starts their loops; then ends them."""
 
     async def check() -> None:
         for one in deployed:
@@ -130,7 +130,7 @@ async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without handlers of signals, which :func:`run` has."""
+    """uvicorn without its signal handlers; :func:`run` has its own."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -174,11 +174,11 @@ async def _serve_grpc(settings: Settings, app: ASGIApp) -> AsyncIterator[list[st
     verdicts, healthy = Verdicts(app, mesh), health.HealthServicer()
     server = grpc.aio.server(
         options=(
-            ("grpc.so_reuseport", 0),  # else a second process shares the port, and each gets half of the requests
+            ("grpc.so_reuseport", 0),  # otherwise, a second process could share the port and get half of the requests
             ("grpc.max_receive_message_length", settings.limits.max_body_bytes),
-            ("grpc.keepalive_time_ms", 60_000),  # a watcher that vanished frees its place
+            ("grpc.keepalive_time_ms", 60_000),  # frees the slots of vanished watchers
         ),
-        maximum_concurrent_rpcs=front.max_streams + REQUESTS_AT_ONCE,
+        maximum_concurrent_rpcs=front.max_streams + MAX_REQUESTS,
     )
     server.add_generic_rpc_handlers((verdicts.handler(),))
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -204,7 +204,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _bind_grpc(server: grpc.aio.Server, address: str, settings: Settings) -> str:
-    """Bind a port, or a socket that only its owner and their group can connect to, from the first moment."""
+    """Bind a port, or a socket to which only its owner and group can connect from the beginning."""
     certificate, key = settings.serve.certificate_file, settings.serve.key_file
     is_socket = address.startswith(UNIX)
     if is_socket:

@@ -4,7 +4,7 @@ The flow of one sign-in::
 
     provider.py   the provider's metadata and keys; exchanges the code
     id_token.py   checks the ID token
-    sign_on.py    the whole: where to send the browser, and who comes back
+    sign_on.py    the complete flow: where to send the browser, and who returns
 
 :mod:`serve_app.access.sign_ins` has the cookies of an attempt and of a user who has signed in. Only ``id_token.py``
 needs the package of the extra ``oidc``.

@@ -7,16 +7,16 @@ from joserfc import jwk, jws
 from joserfc.errors import JoseError
 from joserfc.jwt import JWTClaimsRegistry, decode
 
-# Signatures with a key pair only: `none` has no signature, and HMAC would take the public key for a shared secret.
+# Only signatures with a key pair: `none` has no signature, and HMAC would use the public key as a shared secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 KEY_TYPES = ("RSA", "EC", "OKP")
-SKEW_SECONDS = 60  # that the provider's clock may differ from ours
+SKEW_SECONDS = 60  # maximum difference between the provider's clock and ours
 MAX_TOKEN_LENGTH = 64 * 1024
 MAX_KEYS = 100  # of a provider
 
 
 class BadToken(Exception):
-    """The ID token is not valid for this sign-in. The message has nothing secret."""
+    """The ID token is not valid for this sign-in. The message contains no secret."""
 
 
 class UnknownKey(BadToken):
@@ -24,7 +24,7 @@ class UnknownKey(BadToken):
 
 
 def import_keys(document: Any) -> tuple[jwk.Key, ...]:
-    """The public keys of a provider that can verify signatures; others are left out.
+    """The provider's public keys that can verify signatures; others are left out.
 
     Args:
         document: a JWK set (RFC 7517).
@@ -35,7 +35,7 @@ def import_keys(document: Any) -> tuple[jwk.Key, ...]:
         if isinstance(entry, dict) and entry.get("kty") in KEY_TYPES and entry.get("use", "sig") == "sig":
             try:
                 keys.append(jwk.import_key(entry))
-            except (JoseError, ValueError, TypeError):  # a curve or a form that the library does not know
+            except (JoseError, ValueError, TypeError):  # an unknown curve or key type
                 continue
     return tuple(keys)
 
@@ -46,17 +46,17 @@ def check_id_token(
     """Check an ID token, and return its claims.
 
     Args:
-        issuer, client_id, nonce: which the token must be from, and for.
+        issuer, client_id, nonce: values that the token must have.
         now: s since 1970.
 
     Raises:
         UnknownKey: it was signed with another key.
-        BadToken: it is not valid, or not for this sign-in.
+        BadToken: it is invalid, or belongs to another sign-in.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise BadToken(f"expected at most {MAX_TOKEN_LENGTH} characters, got {len(token)}")
     try:
-        # The size of headers is up to the provider: some carry certificates in them.
+        # The provider decides on the size of headers: some contain certificates.
         registry = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         registry.max_header_length = MAX_TOKEN_LENGTH
         claims = decode(token, lambda signed: _find_key(keys, signed.headers()), ALGORITHMS, registry).claims
@@ -76,7 +76,7 @@ def check_id_token(
     if party is not None and party != client_id:
         raise BadToken(f"azp: expected {client_id!r}, got {str(party)[:80]!r}")
     if isinstance(audience, list) and len(audience) > 1 and party is None:
-        raise BadToken("azp: expected it in a token for several audiences, got none")
+        raise BadToken("azp: missing in a token for several audiences")
     for name in ("iss", "nonce"):  # the library also takes a list that contains the value
         if not isinstance(claims[name], str):
             raise BadToken(f"{name}: expected text")
@@ -84,7 +84,7 @@ def check_id_token(
 
 
 def _find_key(keys: Sequence[jwk.Key], header: Mapping[str, Any]) -> jwk.Key:
-    """The key of a header. Without a key id, the provider must have exactly one."""
+    """The key that a header names. Without a key id, the provider must have exactly one key."""
     name, algorithm = header.get("kid"), header.get("alg")
     named = [key for key in keys if name is None or key.kid == name]
     if len(named) != 1:

@@ -1,4 +1,4 @@
-"""The OpenID provider: its metadata and keys, which are cached, and its endpoints. All answers are bounded."""
+"""The OpenID provider: its cached metadata and keys, and its endpoints. All answers are bounded."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DISCOVERY = "/.well-known/openid-configuration"
 MAX_ANSWER_BYTES = 256 * 1024
-METADATA_SECONDS = 3600.0  # after which metadata and keys are read again
-REFRESH_SECONDS = 30.0  # at least, between two reads because of an unknown key: anyone can send one
+METADATA_SECONDS = 3600.0  # metadata and keys are read again after this time
+REFRESH_SECONDS = 30.0  # minimum time between two reads because of an unknown key, which anyone can send
 FORM = "application/x-www-form-urlencoded"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")  # required
 MORE_ENDPOINTS = ("userinfo_endpoint", "end_session_endpoint")
@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """What a provider says about itself.
+    """A provider's metadata.
 
     Attributes:
         authorization_endpoint: where browsers sign in.
         token_endpoint: where codes are exchanged.
-        userinfo_endpoint: has claims of a user; empty: there is none.
+        userinfo_endpoint: returns a user's claims; empty: there is none.
         end_session_endpoint: where browsers sign out; empty: there is none.
         secret_in_body: whether the client secret is sent in the body rather than with basic auth.
-        names_itself: whether answers to the browser always have the parameter ``iss`` (RFC 9207).
-        keys: that sign ID tokens.
+        names_itself: whether redirects to us always have the parameter ``iss`` (RFC 9207).
+        keys: keys that sign ID tokens.
     """
 
     authorization_endpoint: str
@@ -69,10 +69,10 @@ class Provider:
         self._reading = asyncio.Lock()
 
     async def metadata(self, max_age_seconds: float = METADATA_SECONDS) -> ProviderMetadata:
-        """The metadata, read at most so long ago. If it cannot be read again, the former one is used.
+        """The metadata, not older than ``max_age_seconds``. If it cannot be read again, the old one is used.
 
         Raises:
-            ProviderFailed: it has never been read, and cannot be read, or is wrong.
+            ProviderFailed: it cannot be read or is wrong, and was never read before.
         """
         async with self._reading:
             if self._metadata is None or time.monotonic() - self._read_at >= max_age_seconds:
@@ -89,7 +89,7 @@ class Provider:
         """Exchange a code; returns the ID token and the access token, which may be empty.
 
         Raises:
-            ProviderFailed: the provider refuses the code, or does not answer as it should.
+            ProviderFailed: the provider refuses the code, or its answer is wrong.
         """
         found, secret, client = await self.metadata(), self._secret.content(), self._rules.client_id
         form = {
@@ -107,14 +107,14 @@ class Provider:
         answer = await self._ask("POST", found.token_endpoint, urlencode(form).encode(), headers)
         token, access = answer.get("id_token"), answer.get("access_token")
         if not isinstance(token, str):
-            raise ProviderFailed("sign-in: expected id_token from the provider, got none; request the scope openid")
+            raise ProviderFailed("sign-in: the provider sent no id_token; request the scope openid")
         return token, access if isinstance(access, str) and access.isascii() and access.isprintable() else ""
 
     async def userinfo(self, access_token: str, subject: str) -> Mapping[str, Any]:
         """Further claims of a user; empty if the provider has none.
 
         Raises:
-            ProviderFailed: it does not answer as it should, or answers about another user.
+            ProviderFailed: its answer is wrong, or about another user.
         """
         found = await self.metadata()
         if not found.userinfo_endpoint or not access_token:
@@ -125,7 +125,7 @@ class Provider:
         return claims
 
     async def _read(self) -> ProviderMetadata:
-        from serve_app.access.oidc.id_token import import_keys  # of the extra
+        from serve_app.access.oidc.id_token import import_keys  # needs the extra
 
         found = await self._ask("GET", self._rules.issuer.rstrip("/") + DISCOVERY)
         if found.get("issuer") != self._rules.issuer:
@@ -137,7 +137,7 @@ class Provider:
         more = {name: self._place(found, name) if name in found else "" for name in MORE_ENDPOINTS}
         keys = import_keys(await self._ask("GET", places["jwks_uri"]))
         if not keys:
-            raise ProviderFailed("provider: expected keys at its jwks_uri, got none that can verify signatures")
+            raise ProviderFailed("provider: its jwks_uri has no key that can verify signatures")
         ways = found.get("token_endpoint_auth_methods_supported")
         return ProviderMetadata(
             places["authorization_endpoint"],
@@ -150,7 +150,8 @@ class Provider:
         )
 
     def _place(self, found: Mapping[str, Any], name: str) -> str:
-        """An endpoint of the metadata. Secrets go there, so it must use HTTPS, unless all run on this machine."""
+        """An endpoint in the metadata. Secrets are sent there, so it must use HTTPS, unless everything runs on this
+        machine."""
         url = found.get(name)
         try:
             parts = urlsplit(check_url(url if isinstance(url, str) else ""))
@@ -167,7 +168,7 @@ class Provider:
         """A JSON object from the provider.
 
         Raises:
-            ProviderFailed: there is none; the message has nothing secret.
+            ProviderFailed: there is none; the message contains no secret.
         """
         place = urlsplit(url)._replace(query="").geturl()
         endpoint = Endpoint(url, ca_file=self._rules.ca_file)
@@ -179,7 +180,7 @@ class Provider:
         finally:
             await http.close()
         if len(reply.content) > MAX_ANSWER_BYTES:
-            raise ProviderFailed(f"provider: {place}: expected at most {MAX_ANSWER_BYTES} bytes, got more")
+            raise ProviderFailed(f"provider: {place}: the answer exceeds {MAX_ANSWER_BYTES} bytes")
         try:
             answer = json.loads(reply.content)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The settings of the sign-in at a provider as plain values."""
+"""The sign-in settings as plain values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -10,17 +10,17 @@ from serve_app.access.tokens import Grant
 
 @dataclass(frozen=True, slots=True)
 class OidcRules:
-    """The provider, this service as its client, and what members of groups may do.
+    """The provider, this service as its client, and the groups' permissions.
 
     Attributes:
-        issuer: of the provider, exactly as it writes it.
-        client_id: of this service at the provider.
-        external_url: at which browsers reach this service; the provider sends them back there.
-        groups: grants by the name of the group at the provider.
-        name: of the provider, for people.
+        issuer: the provider's issuer, exactly as it writes it.
+        client_id: this service's id at the provider.
+        external_url: URL at which browsers reach this service; the provider sends them back there.
+        groups: grants by the group's name at the provider.
+        name: the provider's display name.
         scopes: requested from the provider.
-        groups_claim: claim with the groups of a user.
-        user_claim: claim with the name of a user; without it, the subject is the name.
+        groups_claim: claim with a user's groups.
+        user_claim: claim with a user's name; without it, the subject is the name.
         valid_seconds: how long a sign-in is valid; then the provider is asked again.
         ca_file: CA bundle to use instead of the system store.
     """
@@ -40,7 +40,7 @@ class OidcRules:
 
     @property
     def home(self) -> str:
-        """URL of the page, with a slash at its end."""
+        """URL of the page, with a final slash."""
         return self.external_url.rstrip("/") + "/"
 
     @property
@@ -54,9 +54,9 @@ class OidcRules:
         return urlsplit(self.external_url).scheme == "https"
 
     def cookie_name(self, name: str) -> str:
-        """The name of a cookie. With HTTPS, its prefix keeps other hosts of the domain from setting the cookie."""
+        """A cookie's name. With HTTPS, its prefix prevents other hosts in the domain from setting the cookie."""
         return f"__Host-{name}" if self.is_secure else name
 
     def grants_of(self, groups: Iterable[str]) -> tuple[Grant, ...]:
-        """What a member of these groups may do; empty: nothing."""
+        """The grants of a member of these groups; empty: no access."""
         return tuple(self.groups[group] for group in groups if group in self.groups)

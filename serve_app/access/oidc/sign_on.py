@@ -20,9 +20,9 @@ from serve_app.errors import Forbidden, Overloaded, ProviderFailed, ServeError, 
 MAX_CODE_LENGTH = 4096
 MAX_NAME_LENGTH = 128
 MAX_SUBJECT_LENGTH = 255  # OpenID Connect Core, section 2
-MAX_AT_ONCE = 32  # answers of the provider that are checked: each waits for the provider, and anyone can send one
-MAX_GROUPS = 2000  # of a user, that are looked at
-MAX_HINT_LENGTH = 3000  # of an ID token that a browser keeps for the sign-out
+MAX_AT_ONCE = 32  # concurrent checks of sign-in answers: each waits for the provider, and anyone can send one
+MAX_GROUPS = 2000  # of a user; further ones are ignored
+MAX_HINT_LENGTH = 3000  # length of an ID token that a browser keeps for the sign-out
 Mark = Callable[[str, float], Awaitable[bool]]  # see EndedIds.add
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class SignedIn:
 
     Attributes:
         location: URL on our page to send the browser to.
-        id_token: to name the sign-in to the provider when the user signs out; empty if it is too long to keep.
+        id_token: identifies the sign-in to the provider when the user signs out; empty if it is too long to keep.
     """
 
     user: SignedInUser
@@ -42,11 +42,11 @@ class SignedIn:
 
 
 class SignOn:
-    """Sign-in at the provider of the rules.
+    """Sign-in at the configured provider.
 
     Args:
-        deadline_seconds: of all requests for one answer to a browser together.
-        mark: adds an id to those that cannot be used again.
+        deadline_seconds: total deadline of all requests for one answer to a browser.
+        mark: adds an id to the ids that cannot be used again.
         now: s since 1970.
 
     Raises:
@@ -61,10 +61,10 @@ class SignOn:
         self._in_progress = 0
 
     async def begin(self, return_to: str) -> tuple[str, str]:
-        """Begin an attempt; returns its cookie, and the URL of the provider to send the browser to.
+        """Begin an attempt; returns its cookie, and the provider's URL to send the browser to.
 
         Args:
-            return_to: place on our page; one that is not on it counts as the page itself.
+            return_to: location on our page; any other value counts as the page itself.
 
         Raises:
             ProviderFailed: the provider does not answer.
@@ -88,21 +88,20 @@ class SignOn:
         """Finish an attempt.
 
         Args:
-            cookie: of the attempt; empty: the browser sent none.
+            cookie: the attempt's cookie; empty: the browser sent none.
             answer: parameters with which the provider sent the browser back.
 
         Raises:
-            SignInRefused: the answer does not belong to an attempt of this browser, or the provider says no.
+            SignInRefused: the answer does not belong to an attempt of this browser, or the provider refuses.
             Forbidden: the user is in no group with a grant.
-            ProviderFailed: the provider does not answer as it should.
-            Overloaded: too many others sign in at this moment.
-            ServeError: the store, which knows the attempts that have succeeded, cannot be used.
+            ProviderFailed: the provider's answer is wrong. Overloaded: too many users are signing in at once.
+            ServeError: the store, which has the ids of used attempts, is unavailable.
         """
         attempt, state = self._cookies.attempt(cookie), answer.get("state", "")
         if attempt is None or not hmac.compare_digest(state.encode(), attempt.state.encode()):
             raise SignInRefused(
-                "sign-in: expected the answer to a sign-in that this browser began in the last "
-                f"{ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
+                f"sign-in: this sign-in expired after {ATTEMPT_SECONDS // 60} minutes or began in another browser; "
+                f"sign in again at {self._rules.home}"
             )
         if self._in_progress >= MAX_AT_ONCE:
             raise Overloaded(
@@ -120,14 +119,13 @@ class SignOn:
             self._in_progress -= 1
         user = self._user(claims)
         if not await self._mark(attempt.id, self._now() + 2 * ATTEMPT_SECONDS):
-            raise SignInRefused("sign-in: expected an answer of the provider once, got it again; sign in again")
+            raise SignInRefused("sign-in: this sign-in was already used; sign in again")
         hint = token if len(token) <= MAX_HINT_LENGTH else ""
         return SignedIn(user, self._rules.home + attempt.return_to, hint)
 
     async def end(self, user: SignedInUser, id_token: str) -> str:
-        """Sign a user out here; returns the URL at which the browser signs out at the provider too, or of our page.
-
-        A failure does not keep the user signed in: the browser drops its cookie. It is logged."""
+        """Sign a user out; returns the URL at which the browser also signs out at the provider, or else our page's URL.
+        A failure is logged, and does not keep the user signed in: the browser drops its cookie."""
         try:
             await self._mark(user.id, user.expires)
         except ServeError as error:
@@ -152,7 +150,7 @@ class SignOn:
             said = " ".join(filter(None, (error, answer.get("error_description"))))
             raise SignInRefused(f"sign-in: expected a code from {self._rules.name}, got {said[:200]!r}; sign in again")
         if not 0 < len(answer.get("code", "")) <= MAX_CODE_LENGTH:
-            raise SignInRefused("sign-in: expected a code from the provider, got none; sign in again")
+            raise SignInRefused("sign-in: the provider sent no code; sign in again")
 
     async def _claims(self, found: ProviderMetadata, token: str, access: str, nonce: str) -> Mapping[str, Any]:
         try:
@@ -201,9 +199,7 @@ class SignOn:
             async with asyncio.timeout(self._deadline):
                 yield
         except TimeoutError:
-            raise ProviderFailed(
-                f"provider: expected its answers within {self._deadline:g} s, got no complete one; try again later"
-            ) from None
+            raise ProviderFailed(f"provider: no complete answer within {self._deadline:g} s; try again later") from None
 
 
 def _with_query(url: str, query: Mapping[str, str]) -> str:

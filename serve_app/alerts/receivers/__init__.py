@@ -1,1 +1,1 @@
-"""The receivers of notifications: Alertmanager, and one file for each that gets events."""
+"""The receivers of notifications: Alertmanager, and one file for each receiver of events."""

@@ -1,8 +1,9 @@
-"""Sends alerts to Alertmanager: firing ones every minute, ended ones until Alertmanager has certainly received them.
+"""Sends alerts to Alertmanager: firing alerts every minute, ended alerts until Alertmanager has certainly received
+them.
 
 Alertmanager takes the current state, so nothing queues: after an outage, a replica gets the current alerts.
-``endsAt`` of a firing alert is four minutes after each post, so that alerts lapse if this process dies. A mesh without
-a verdict for five minutes is not posted any more, so that its alerts lapse too.
+``endsAt`` of a firing alert is four minutes after each post, so that alerts lapse if this process dies. Alerts of a
+mesh without a verdict for five minutes are no longer posted, so that they lapse, too.
 """
 
 import logging
@@ -23,8 +24,8 @@ from serve_app.net.http import HttpSender, Reply
 PATH, STATUS_PATH = "/api/v2/alerts", "/api/v2/status"
 KIND = "alertmanager"
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
-_REJECTED = (400, 413, 422)  # one alert of the batch is not acceptable
-MAX_FAILURES = 3  # alerts that fail with 500 by themselves before any is taken; then it is Alertmanager that fails
+_REJECTED = (400, 413, 422)  # one alert in the batch is not acceptable
+MAX_FAILURES = 3  # single alerts that fail with 500 before one is accepted; after that, Alertmanager itself fails
 log = logging.getLogger(__name__)
 
 
@@ -33,12 +34,12 @@ class PostTiming:
     """When alerts are posted.
 
     Attributes:
-        resend: between two posts of unchanged alerts.
-        ahead: from a post to the ``endsAt`` of a firing alert.
-        lapse: time without a verdict of a mesh after which its alerts are no longer posted.
-        repeat: time after its end for which an alert is posted even if acknowledged: to a replica whose clock is slow,
+        resend: time between two posts of unchanged alerts.
+        ahead: time from a post to a firing alert's ``endsAt``.
+        lapse: time without a verdict after which a mesh's alerts are no longer posted.
+        repeat: time after its end for which an alert is posted even if acknowledged: for a replica with a slow clock,
             the end is still in the future.
-        keep: time after its end after which an alert is dropped even if not acknowledged; it lapsed long before.
+        keep: time after its end at which an alert is dropped even if not acknowledged; it lapsed long before.
     """
 
     resend: timedelta = timedelta(seconds=60)
@@ -55,7 +56,7 @@ class _Acknowledgement:
 
 
 class AlertmanagerReceiver:
-    """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other."""
+    """One Alertmanager of a cluster. Each gets all alerts, since they do not forward alerts to each other."""
 
     kind = KIND
 
@@ -76,14 +77,14 @@ class AlertmanagerReceiver:
         self._acknowledgements: dict[LabelSet, _Acknowledgement] = {}
         self._refused: dict[LabelSet, Alert] = {}
         self.dropped = 0
-        self._posted_at: float | None = None  # all of them, monotonic
+        self._posted_at: float | None = None  # last post of all alerts, monotonic
 
     def count_waiting(self) -> int:
-        """How many alerts it has not acknowledged in their current state."""
+        """Number of alerts that it has not acknowledged in their current state."""
         return sum(map(self._is_news, current_alerts(self._saved.published, self._clock(), self._timing.lapse)))
 
     def knows_end(self, alert: Alert) -> bool:
-        """Whether it certainly knows that an alert ended: it acknowledged the alert long enough after the end."""
+        """Whether it certainly knows that an alert has ended: it acknowledged the alert long enough after the end."""
         known = self._acknowledgements.get(alert.label_set)
         return bool(known and known.is_end and alert.ends_at and known.at >= alert.ends_at + self._timing.repeat)
 
@@ -94,7 +95,7 @@ class AlertmanagerReceiver:
         return max(0.0, self._posted_at + self._timing.resend.total_seconds() - time.monotonic())
 
     async def send(self) -> Reply | None:
-        """Post what is due. Returns None if nothing is."""
+        """Post what is due. Returns None if nothing is due."""
         current = current_alerts(self._saved.published, self._clock(), self._timing.lapse)
         alerts = [alert for alert in current if not self.knows_end(alert)]
         self._forget_others(alerts)
@@ -118,7 +119,7 @@ class AlertmanagerReceiver:
         await self._sender.close()
 
     async def _post(self, batch: Sequence[Alert]) -> Reply:
-        """Post a batch. If one of its alerts may be the reason that it fails, post them one by one."""
+        """Post a batch. If it fails, perhaps because of one alert, post them one by one."""
         now = self._clock()
         ends = [(alert, alert.ends_at or max(now, alert.starts_at) + self._timing.ahead) for alert in batch]
         reply = await self._sender.post(encode_alerts(ends), {})
@@ -134,8 +135,8 @@ class AlertmanagerReceiver:
         return Reply(status=200)
 
     async def _post_apart(self, batch: Sequence[Alert]) -> Reply:
-        """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. One that fails
-        with 500, and again after others were taken, is skipped."""
+        """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. An alert is
+        skipped if it fails with 500, and again after others were accepted."""
         failed: list[Alert] = []
         for number, alert in enumerate(batch, 1):
             reply = await self._post([alert])

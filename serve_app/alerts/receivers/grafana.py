@@ -1,8 +1,8 @@
-"""Shows incidents as annotations in Grafana: one for each incident, from its start to its end.
+"""Shows incidents as annotations in Grafana: one per incident, from its start to its end.
 
 Grafana has no key that makes a repeated request harmless. So each annotation has a tag that names its incident, and an
-event first looks for the annotation with this tag. If it exists, the event changes it. A repeated event therefore
-changes nothing, even after a response that was lost.
+event first looks for the annotation with this tag. If it exists, the event updates it. So a repeated event changes
+nothing, even after a lost response.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from serve_app.settings.receivers import GrafanaSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
-MAX_TAG = 100  # bytes of the value of a tag as JSON: Grafana takes 100 characters, and 500 bytes for all tags as JSON
-MAX_TEXT = 2000  # characters of each text: Grafana takes 65,535 bytes for all, after escaping
-_MAX_BYTES = 1 << 16  # of an answer
+MAX_TAG = 100  # bytes in a tag's value as JSON: Grafana accepts 100 characters, and 500 bytes for all tags as JSON
+MAX_TEXT = 2000  # characters in each text: Grafana accepts 65,535 bytes in total after escaping
+_MAX_BYTES = 1 << 16  # in an answer
 
 
 class Grafana:
@@ -39,7 +39,7 @@ class Grafana:
         self.key = receiver_key(KIND, sender.endpoint.url)
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Add the annotation of the event's incident, or change it."""
+        """Add or update the annotation of the event's incident."""
         document = annotation(event.document)
         query = urlencode({"type": "annotation", "limit": 1, "tags": incident_tag(event.document)})
         reply = await self._sender.send("GET", f"?{query}", keep=_MAX_BYTES)
@@ -55,7 +55,7 @@ class Grafana:
         return await self._sender.send("POST", "", body)
 
     async def check(self) -> Reply:
-        """Look for an annotation, which needs the token and the permission to read."""
+        """Look for an annotation, which requires a valid token and read permission."""
         return await self._sender.send("GET", f"?{urlencode({'type': 'annotation', 'limit': 1, 'tags': 'tagae'})}")
 
     async def close(self) -> None:
@@ -63,7 +63,7 @@ class Grafana:
 
 
 def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the annotation of an incident as of an event, for Grafana. Until the incident ends it is a point in time.
+    """Return an incident's annotation after an event. Until the incident ends, it is a point in time.
 
     Args:
         event: the document that webhooks get.
@@ -100,16 +100,16 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def incident_tag(event: Mapping[str, Any]) -> str:
-    """Return the tag of one opening of one incident; an id that comes back later has another one."""
+    """Return an incident's tag; an id that is opened again later has another tag."""
     key = "\n".join((event["cluster"], event["mesh"], event["incident"]["id"], event["opened_at"]))
     return f"incident:{hashlib.blake2b(key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
 
 def _fit(value: str) -> str:
-    """The beginning of a value that fits into a tag."""
+    """Shorten a value so that it fits into a tag."""
     kept, room = "", MAX_TAG
     for character in truncate(value, MAX_TAG):
-        # Go's JSON, in which Grafana stores tags, escapes these characters with six bytes.
+        # Grafana stores tags as Go's JSON, which escapes these characters with six bytes.
         room -= 6 if character in '<>&"\\' or not character.isprintable() else len(character.encode())
         if room < 0:
             break
@@ -118,7 +118,7 @@ def _fit(value: str) -> str:
 
 
 def _find_id(content: bytes) -> int | None:
-    """The id of the annotation in an answer; None: there is none. Raises an error if the answer is something else."""
+    """The annotation's id in an answer; None: there is none. Raises an error if the answer is something else."""
     found = json.loads(content)
     if not isinstance(found, list):
         raise TypeError(f"got {type(found).__name__}")

@@ -1,8 +1,8 @@
-"""Sends incidents to PagerDuty, as alerts of its Events API v2.
+"""Sends incidents to PagerDuty as alerts of its Events API v2.
 
 All events of an incident have the same ``dedup_key``, so PagerDuty has one alert for it, however often an event is
-repeated. A ``trigger`` for an open alert adds to its log. An event that is accepted gets 202; 400 means that PagerDuty
-will never accept it.
+repeated. A ``trigger`` for an open alert adds to its log. PagerDuty answers 202 to an accepted event; 400 means that it
+will never accept the event.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ SEVERITIES = {"critical": "critical", "major": "error", "minor": "warning", "not
 MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # characters
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
-_ACTIONS = {  # of events that are no end; all others trigger
-    "acted": ("acknowledge",),  # no one else is called, and the alert stays open
+_ACTIONS = {  # for events that do not end an incident; all others trigger
+    "acted": ("acknowledge",),  # calls no one else, and the alert stays open
     "muted": ("acknowledge",),
     "unmuted": ("resolve", "trigger"),  # a trigger calls no one while its alert is acknowledged
 }
 
 
 class PagerDuty:
-    """Sends events to one service of PagerDuty."""
+    """Sends events to one PagerDuty service."""
 
     kind = KIND
 
@@ -56,7 +56,7 @@ class PagerDuty:
         self.key = receiver_key(KIND, sender.endpoint.url, str(settings.routing_key_file))
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Post an event. PagerDuty accepts a repeated one without an effect."""
+        """Post an event. PagerDuty accepts a repeated event without effect."""
         try:
             key = await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
@@ -69,7 +69,7 @@ class PagerDuty:
         return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
 
     async def check(self) -> Reply:
-        """Read the key and open a connection: each request would be an event."""
+        """Read the key and open a connection, because any request would be an event."""
         try:
             await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
@@ -81,12 +81,12 @@ class PagerDuty:
 
 
 def encode(one: Mapping[str, Any], routing_key: str) -> bytes:
-    """Return the body of a request. Its fields are so short that it is below the limit of 512,000 bytes."""
+    """Return the body of a request. Its fields are limited so that it stays below 512,000 bytes, PagerDuty's limit."""
     return msgspec.json.encode({"routing_key": routing_key, **one})
 
 
 def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what an event is in the format of the Events API v2, in order, without the routing key.
+    """Return an event in the format of the Events API v2, in order, without the routing key.
 
     Args:
         event: the document that webhooks get.
@@ -116,8 +116,8 @@ def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _actions_of(event: Mapping[str, Any]) -> tuple[str, ...]:
-    """What PagerDuty does for an event, in order. It has no word for a note, and a ``trigger`` would call people again
-    if someone has resolved the alert there."""
+    """PagerDuty's actions for an event, in order. It has no action for a note, and a ``trigger`` would call people
+    again if someone has resolved the alert there."""
     if event["event"] in ENDS:
         return ("resolve",)
     if event["event"] == "acted" and event["actions"][-1]["kind"] != ActionKind.ACKNOWLEDGE:

@@ -1,4 +1,4 @@
-"""The message that an incoming webhook of Slack shows for an event, in Slack's Block Kit."""
+"""An event as a message for Slack's incoming webhooks, in Block Kit."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,12 +9,12 @@ from serve_app.alerts.annotations import format_time, truncate
 from serve_app.alerts.event_text import event_title, how_it_ended, named_links, news, next_step, what_happened
 from serve_app.api.number_text import score_text
 
-MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
+MAX_TITLE, MAX_TEXT = 150, 3000  # characters; Slack refuses longer messages
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES = 3, 2, 10, 3  # the page shows the rest
 
 
 def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Title, cause, impact and links of an event.
+    """An event's title, cause, impact and links.
 
     Args:
         event: the document that other webhooks get.
@@ -37,12 +37,12 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         *({"type": "section", "text": {"type": "mrkdwn", "text": section}} for section in sections),
         {"type": "context", "elements": [{"type": "mrkdwn", "text": _context(event)}]},
     ]
-    fallback = escape(f"{what_happened(event)}: {event['summary']}", MAX_TEXT)  # in notifications of the system
+    fallback = escape(f"{what_happened(event)}: {event['summary']}", MAX_TEXT)  # for system notifications
     return {"text": fallback, "blocks": blocks, "unfurl_links": False}
 
 
 def _needs_news(event: Mapping[str, Any]) -> bool:
-    """Whether title and times do not say all that the event changes."""
+    """Whether the event changes more than the title and times show."""
     return (
         event["event"] in ("acted", "muted", "unmuted", "merged")
         or "previous_cause" in event
@@ -92,18 +92,18 @@ def _context(event: Mapping[str, Any]) -> str:
     return links + words
 
 
-def escape(text: str, longest: int) -> str:
-    """Text with original names instead of ids, in which Slack sees no markup.
+def escape(text: str, max_length: int) -> str:
+    """Text without Slack markup, with original names instead of ids.
 
     Args:
-        longest: characters of the result; a longer text is cut before it is escaped, so that no entity is cut.
+        max_length: maximum length in characters; a longer text is cut before it is escaped, so that no entity is cut.
     """
-    text = truncate(readable(text), longest)
-    while (excess := len(_escape_markup(text)) - longest) > 0:
-        text = truncate(text, len(text) - (excess + 4) // 5)  # an entity has five characters at most
+    text = truncate(readable(text), max_length)
+    while (excess := len(_escape_markup(text)) - max_length) > 0:
+        text = truncate(text, len(text) - (excess + 4) // 5)  # an entity has at most five characters
     return _escape_markup(text)
 
 
 def _escape_markup(text: str) -> str:
-    """Text in which Slack sees no markup: these three characters begin links, mentions and entities."""
+    """Text without Slack markup: these three characters begin links, mentions and entities."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,10 +1,10 @@
-"""Follows incidents in a channel of Slack, as an app with a bot token.
+"""Follows incidents in a Slack channel, as an app with a bot token.
 
-An incident is one message, which every event changes, and a thread with the news. The picture of the incident is the
+An incident is one message, which every event updates, and a thread with the changes. The incident's picture is the
 first reply: an app cannot put a file into a message, and text must not wait for a picture. Slack has no key that makes
 a repeated message harmless. So each message carries the key of its incident and the id of its event as metadata, and an
-event first looks for them. Without the permission to read the channel it is sent anyway, since a message that comes
-twice after a crash is better than none.
+event first looks for them. Without permission to read the channel, it is sent anyway, since a duplicate message after a
+crash is better than none.
 """
 
 import json
@@ -25,14 +25,14 @@ from serve_app.net.http import Failure, HttpSender, Reply
 from serve_app.settings.receivers import SlackSettings
 
 KIND = "slack"
-EVENT_TYPE = "tagae_incident"  # of the metadata
+EVENT_TYPE = "tagae_incident"  # in the metadata
 MAX_KEY = 512  # characters
-PAGE, MAX_PAGES = 200, 5  # messages of the channel that are read to find the one of an incident
-LOOK_BACK = timedelta(minutes=1)  # before the incident opened, for clocks that differ
-MAX_KNOWN = 200  # incidents whose messages are remembered
+PAGE, MAX_PAGES = 200, 5  # messages in the channel that are searched for an incident's message
+LOOK_BACK = timedelta(minutes=1)  # before the incident opened, because clocks differ
+MAX_KNOWN = 200  # incidents whose messages are cached
 PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
-YOUNG = timedelta(seconds=30)  # an older event waits for no picture: it was sent before a restart, if at all
-_MAX_BYTES = 4 << 20  # of an answer
+MAX_PICTURE_AGE = timedelta(seconds=30)  # an older event gets no picture: it may have been sent before a restart
+_MAX_BYTES = 4 << 20  # in an answer
 _JSON, _FORM, _PNG = "application/json; charset=utf-8", "application/x-www-form-urlencoded", "image/png"
 _OVERLOADED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 _TRANSIENT = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
@@ -60,7 +60,7 @@ class SlackApp:
         self._picture = picture
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Post or change the message of an event's incident, and tell the news in its thread."""
+        """Post or update the incident's message, and report the change in its thread."""
         document = event.document
         found, message = await self._find_message(document)
         if found.failed:
@@ -95,7 +95,7 @@ class SlackApp:
         return reply, str(answer.get("ts", ""))
 
     async def _update(self, event: IncidentEvent, message: str) -> Reply:
-        """Change the message first, which can be repeated, and then tell the news once."""
+        """Update the message first, which can be repeated, and then report the change once."""
         place = {"channel": self._settings.channel}
         body = {**place, "ts": message, **slack_message(event.document), "metadata": _metadata(event)}
         reply, _ = await self._call("chat.update", body)
@@ -116,7 +116,7 @@ class SlackApp:
         return reply
 
     async def _find_message(self, event: Mapping[str, Any]) -> tuple[Reply, str]:
-        """The message of an incident: remembered, or found in the channel; empty: there is none."""
+        """An incident's message, from the cache or the channel; empty: there is none."""
         name = _name(event)
         if name in self._messages:
             return Reply(status=200), self._messages[name]
@@ -153,8 +153,8 @@ class SlackApp:
             self._messages.popitem(last=False)
 
     async def _show_picture(self, event: IncidentEvent, message: str) -> None:
-        """Add the picture to the thread, if there is one in time. A message without it is still a message."""
-        if self._picture is None or datetime.now(UTC) - event.at > YOUNG:
+        """Add the picture to the thread if it is ready in time. A message is useful without it."""
+        if self._picture is None or datetime.now(UTC) - event.at > MAX_PICTURE_AGE:
             return
         png = await self._picture(event.document["mesh"], event.document["incident"]["id"])
         reply = Reply(status=200) if png is None else await self._upload(png, event.document, message)
@@ -183,8 +183,8 @@ class SlackApp:
         return reply
 
     async def _call(self, method: str, fields: Mapping[str, Any], form: str = _JSON) -> tuple[Reply, dict[str, Any]]:
-        """Call a method of the Web API. Slack answers 200 to most failures; the answer has the error's name, which is
-        the detail of the reply."""
+        """Call a Web API method. Slack answers 200 to most failures; the answer contains the error's name, which
+        becomes the reply's detail."""
         body = (json.dumps(fields) if form == _JSON else urlencode(_plain(fields))).encode()
         reply = await self._sender.send("POST", f"/{method}", body, {"content-type": form}, _MAX_BYTES)
         if reply.failed:
@@ -200,7 +200,7 @@ class SlackApp:
 
 
 def _failure(error: str) -> Failure:
-    """Most errors need a person, who adds a permission or invites the app: the event waits until then."""
+    """Most errors need a person to add a permission or invite the app; the event waits until then."""
     if error in _OVERLOADED:
         return "overloaded"
     if error in _TRANSIENT:
@@ -209,7 +209,7 @@ def _failure(error: str) -> Failure:
 
 
 def _name(event: Mapping[str, Any]) -> tuple[str, str]:
-    """The key of an incident and the time when it opened: an id that comes back later has another message."""
+    """An incident's key and opening time: an id that is opened again later has another message."""
     return incident_key(event, MAX_KEY), event["opened_at"]
 
 
@@ -222,7 +222,7 @@ def _metadata(event: IncidentEvent) -> dict[str, Any]:
 
 
 def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The payload of a message of ours; empty for others."""
+    """The payload of one of our messages; empty for others."""
     metadata = message.get("metadata") or {}
     payload: Mapping[str, Any] = metadata.get("event_payload") or {}
     return payload if metadata.get("event_type") == EVENT_TYPE else {}

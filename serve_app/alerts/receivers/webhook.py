@@ -19,7 +19,7 @@ from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import WebhookSettings
 
 KIND = "webhook"
-MAX_BYTES = 1_000_000  # of a body; nginx refuses more than 1 MiB
+MAX_BYTES = 1_000_000  # in a body; nginx refuses more than 1 MiB
 
 
 class Webhook:
@@ -27,7 +27,7 @@ class Webhook:
 
     Args:
         secret_file: key that signs each request; None: requests are not signed.
-        format: of the body: the event itself, or the message for Slack.
+        format: the body's format: the event itself, or a Slack message.
     """
 
     kind = KIND
@@ -51,7 +51,7 @@ class Webhook:
             return Reply("secret", detail=str(error))
 
     async def check(self) -> Reply:
-        """Read the secrets and open a connection: a request would be an event."""
+        """Read the secrets and open a connection, because any request would be an event."""
         try:
             await self._sign(b"")
         except SecretUnreadable as error:
@@ -69,7 +69,7 @@ class Webhook:
 
 
 def encode(event: Mapping[str, Any]) -> bytes:
-    """Return an event as JSON. Its longest lists are halved until it is small enough for proxies."""
+    """Return an event as JSON. Its longest lists are halved until proxies accept its size."""
     body = msgspec.json.encode(event)
     incident = dict(event["incident"])
     while len(body) > MAX_BYTES:
@@ -83,8 +83,8 @@ def encode(event: Mapping[str, Any]) -> bytes:
 
 
 def signature(key: str, body: bytes, at: int) -> str:
-    """``t=1767225600,v1=HEX``: HMAC-SHA256 of ``TIME.BODY``. The time is signed too, so that a receiver can refuse a
-    request that was recorded and is sent again later.
+    """``t=1767225600,v1=HEX``: HMAC-SHA256 of ``TIME.BODY``. The time is signed, too, so that a receiver can refuse a
+    replayed request.
 
     Args:
         at: Unix time, s.

@@ -1,6 +1,6 @@
 """Converts between documents and the types of ``model``.
 
-A snapshot arrives as JSON or Arrow. The same mistake gives the same error with the same pointer in both. Verdicts are
+A snapshot arrives as JSON or Arrow. In both, the same mistake gives the same error with the same pointer. Verdicts are
 sent as JSON. Snapshots also have a packed form for stores and for transfers between deployments.
 """
 

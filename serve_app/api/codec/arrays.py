@@ -1,4 +1,4 @@
-"""Arrays as a checked snapshot."""
+"""Creates a checked snapshot from arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _WIRE_WORDS = {"node": "service", "edge": "call"}
 
 def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
     """Convert numbers to float32. Rounding never moves an invalid value into range: values beyond float32 become
-    infinite, and values below 0 or above ``LARGEST_VALUE`` stay there. The check of the snapshot refuses them all."""
+    infinite, and values below 0 or above ``LARGEST_VALUE`` stay there. The snapshot's check refuses them all."""
     with np.errstate(over="ignore", under="ignore"):
         values: NDArray[np.float32] = exact.astype(np.float32)
     vanished = (values == 0) & (exact < 0)
@@ -50,7 +50,7 @@ def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
 
 
 def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any) -> MeshSnapshot:
-    """Call :meth:`MeshSnapshot.create` with the stricter rules of documents for names and values.
+    """Call :meth:`MeshSnapshot.create` with the documents' stricter rules for names and values.
 
     Args:
         observed_at, changes, policies: as in the document.
@@ -101,7 +101,7 @@ def _require_possible(
 
 
 def _translate_error(error: InvalidSnapshot) -> InvalidDocument:
-    """The model's error with the terms and places of the document."""
+    """The model's error in the document's terms and places."""
     place: tuple[Any, ...] = error.details.get("place", ())
     message = error.message
     if place and place[0] == "nodes" and len(place) == 3:

@@ -1,4 +1,4 @@
-"""A snapshot as an Arrow IPC stream of one row, as ``pa.Table.from_pylist([document])`` gives it.
+"""A snapshot as an Arrow IPC stream with one row, as ``pa.Table.from_pylist([document])`` creates it.
 
 Ends of calls may be strings, dictionary-encoded strings, or positions in ``services`` as integers, which are fastest.
 Null means "not observed"; NaN is refused, as in JSON. Buffers must not be compressed, since their unpacked size is not
@@ -49,7 +49,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def encode(snapshot: MeshSnapshot) -> bytes:
-    """A stream of one row, with the ends of calls as positions and metrics as float32."""
+    """Encode a stream with one row, call ends as positions and metrics as float32."""
     namespaces, names = zip(*(name.split("/", 1) for name in snapshot.node_ids), strict=True)
     metrics = _struct(NODE_METRICS, _nullable(snapshot.node_features, snapshot.node_observed))
     services = _struct(
@@ -96,7 +96,7 @@ def _read(body: bytes) -> pa.Table:
 
 
 def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnapshot:
-    """Build the snapshot of one row; raises ``NeedsFullCheck`` for mistakes."""
+    """Build the snapshot in a row; raises ``NeedsFullCheck`` for mistakes."""
     version = values.get("version", 1)
     if not values.keys() <= _SMALL or "services" not in many or type(version) is not int or version != 1:
         raise NeedsFullCheck
@@ -122,7 +122,7 @@ def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnaps
 
 
 def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
-    """The fields of structs. Unknown ones may be null everywhere."""
+    """The fields of structs. Unknown ones are allowed if they are null everywhere."""
     if not len(items):
         return {}
     if not isinstance(items, pa.StructArray):
@@ -192,12 +192,12 @@ def _matrix(columns: list[pa.Array | None], rows: int) -> NDArray[np.float32]:
 
 
 def _is_absent(column: pa.Array | None) -> bool:
-    """Whether there is no such column, or it is null everywhere; its type does not matter then."""
+    """Whether a column is missing or null everywhere; its type does not matter then."""
     return column is None or column.null_count == len(column)
 
 
 def _as_float64(column: pa.Array) -> pa.Array:
-    """Numbers of another type. Raises ``NeedsFullCheck`` for anything else."""
+    """Convert numbers of another type. Raises ``NeedsFullCheck`` for anything else."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not any(test(column.type) for test in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)):
@@ -244,7 +244,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(buffer: bytes, table: int, number: int) -> int | None:
-    """Position of a field of a flatbuffer's table; None if absent."""
+    """Position of a field in a flatbuffer's table; None if absent."""
     vtable = table - struct.unpack_from("<i", buffer, table)[0]
     slot = 4 + 2 * number
     if vtable < 0 or slot >= struct.unpack_from("<H", buffer, vtable)[0]:

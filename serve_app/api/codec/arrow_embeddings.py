@@ -1,4 +1,4 @@
-"""Embeddings as an Arrow table: one row for each service. What belongs to the whole mesh is metadata of the schema."""
+"""Embeddings as an Arrow table with one row per service. Facts about the whole mesh are in the schema's metadata."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -19,10 +19,10 @@ class Embeddings:
     """The embeddings of one mesh.
 
     Attributes:
-        observed_at: time of the snapshot that they belong to.
-        model: digest of the weights that made them. Embeddings of different weights cannot be compared.
-        status: of the verdict on that snapshot.
-        mesh_score: of the same.
+        observed_at: time of their snapshot.
+        model: digest of the weights that made them. Embeddings from different weights cannot be compared.
+        status: status of the snapshot's verdict.
+        mesh_score: mesh score of the same verdict.
         services: N node ids.
         deviations: float32 ``[N]``, how unusual each service is in that snapshot, in decades; NaN if not scored.
         vectors: float32 ``[N, D]``.

@@ -1,8 +1,8 @@
-"""Converts a row of an Arrow table to a document of rows, with bounded memory.
+"""Converts a row of an Arrow table to a document, with bounded memory.
 
 A few bytes of Arrow can expand to more than the machine's memory: nulls have no width, and many rows can share one
-entry of a dictionary. So types that expand but that no snapshot needs are refused, and the expanded size of the others
-is computed before anything is built.
+dictionary entry. So expanding types that no snapshot needs are refused, and the others' expanded size is computed
+before anything is built.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ from serve_app.api.codec.limits import Limits, memory_budget
 from serve_app.api.codec.mistakes import error_at
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
-WEIGHT = 4  # bytes of Python for each byte of an expanded row
+WEIGHT = 4  # bytes of Python per byte of an expanded row
 MAX_SMALL_BYTES = 2**24  # bytes of everything but services and calls
 ROWS_AT_ONCE = 1024
-MAX_FIELDS = 256  # of a schema, including fields of structs; a snapshot has about thirty
+MAX_FIELDS = 256  # in a schema, including struct fields; a snapshot has about thirty
 _MANY, _FEW = ("services", "calls"), ("changes", "policies")  # lists
-_ITEM, _CONTAINER = 16, 64  # bytes of a value, and of a list or struct, at least
+_ITEM, _CONTAINER = 16, 64  # minimum bytes of a value, and of a list or struct
 _UNREADABLE = (
     pa.ArrowException,
     LookupError,
@@ -39,7 +39,7 @@ def check_kinds(schema: pa.Schema) -> None:
         InvalidDocument: names the first such column.
     """
     kinds = [(field.name, field.type) for field in schema]
-    for name, kind in kinds:  # grows by the types within
+    for name, kind in kinds:  # grows as nested types are added
         if len(kinds) > MAX_FIELDS:
             raise error_at(
                 "",
@@ -80,15 +80,15 @@ def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, 
 
 
 def add_rows(values: dict[str, Any], many: dict[str, pa.Array], size: int) -> dict[str, Any]:
-    """The document of a row: its small fields, and its services and calls as lists. Null fields are omitted, since
-    Arrow structs always have all fields; ends of calls that are positions of services become their names.
+    """A row's document: its small fields, and its services and calls as lists. Null fields are omitted, since Arrow
+    structs always have all fields; call ends that are positions become service names.
 
     Args:
-        size: of the body, bytes.
+        size: the body's size, bytes.
 
     Raises:
         InvalidDocument: a value that Python cannot represent.
-        DocumentTooLarge: they need more memory than a body of this size may.
+        DocumentTooLarge: they need too much memory for a body of this size.
     """
     expanded = sum(map(expanded_size, many.values()))
     if WEIGHT * expanded > memory_budget(size):
@@ -113,7 +113,7 @@ def _rows(name: str, items: pa.Array) -> list[Any]:
 
 
 def _name_ends(calls: list[Any], services: list[Any]) -> None:
-    """Replace positions by names. What is not a position stays, and is refused later."""
+    """Replace positions with names. Other values stay, and are refused later."""
     names = [f"{s.get('namespace')}/{s.get('name')}" if isinstance(s, dict) else "" for s in services]
     for call in calls:
         for end in ENDS if isinstance(call, dict) else ():
@@ -140,7 +140,7 @@ def _fields_within(fields: Iterable[pa.Field]) -> int:
 
 
 def _types_within(kind: pa.DataType) -> list[pa.DataType] | None:
-    """The types of the fields of a type; None if no snapshot has it."""
+    """A type's field types; None if no snapshot has the type."""
     if _is_scalar(kind):
         return []
     if pa.types.is_struct(kind):

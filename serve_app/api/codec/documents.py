@@ -1,4 +1,4 @@
-"""Documents of a snapshot, as a client sends them."""
+"""Snapshot documents as a client sends them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +14,7 @@ ENDS = ("source", "destination")  # of a call
 
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
-    """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
+    """A snapshot's JSON document as a client sends it. Numbers have the minimum digits that read back as the same
     float32; unobserved values are omitted."""
     document: dict[str, Any] = {
         "observed_at": snapshot.observed_at.isoformat(),

@@ -1,8 +1,8 @@
 """Snapshots in JSON.
 
-Compiled code reads a body that is plainly right, many times as fast. Any other body, and every body where the compiled
-code does not run, is parsed, checked as a whole (:mod:`serve_app.api.codec.validation`), and read row by row: there,
-mistakes get their texts and places.
+Compiled code reads a correct body many times as fast. Any other body, and every body where the compiled code does not
+run, is parsed, checked as a whole (:mod:`serve_app.api.codec.validation`), and read row by row, so that mistakes get
+their texts and places.
 """
 
 import json
@@ -22,7 +22,7 @@ from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import ServeError
 
-MAX_INSTANT_BYTES = 80  # of a time, as encoded
+MAX_INSTANT_BYTES = 80  # in an encoded time
 _KEYS = Keys(NODE_METRICS, tuple(SignalKind), EDGE_METRICS)
 _REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck)
 
@@ -46,7 +46,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
 
 
 def decode_compiled(body: bytes, limits: Limits) -> MeshSnapshot | None:
-    """Return the snapshot of a JSON document; None if it has to be decoded in the other way."""
+    """Return a JSON document's snapshot; None if it has to be decoded in the other way."""
     columns = read_rows(body, _KEYS, LARGEST_VALUE, limits.max_services, limits.max_calls)
     if columns is None or len(columns.observed_at) > MAX_INSTANT_BYTES:
         return None
@@ -67,12 +67,12 @@ def decode_compiled(body: bytes, limits: Limits) -> MeshSnapshot | None:
 
 
 def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
-    """As :func:`decode`, without compiled code."""
+    """Like :func:`decode`, without compiled code."""
     return _build(json_text.parse(body), limits)
 
 
 def _read_list(text: bytes, what: str, limits: Limits) -> list[Any]:
-    """The rows of a list that is still encoded, none if it is missing."""
+    """The rows of a list that is still encoded; empty if it is missing."""
     rows = json_text.parse(text) if text else []
     if not isinstance(rows, list):
         raise NeedsFullCheck

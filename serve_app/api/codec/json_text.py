@@ -16,7 +16,7 @@ def parse(body: bytes) -> Any:
     Raises:
         MalformedDocument: the body is not JSON.
         InvalidDocument: an object has a duplicate key; lists the places.
-        DocumentTooLarge: it would take far more memory than its size.
+        DocumentTooLarge: it needs too much memory for its size.
     """
     if text_weight(body) > memory_budget(len(body)):
         raise DocumentTooLarge(
@@ -31,8 +31,8 @@ def parse(body: bytes) -> Any:
 
 
 class _UniqueKeys:
-    """Builds dicts from pairs, as the ``object_pairs_hook`` of a parser, and notes those with a duplicate key, of which
-    dicts would silently take the last."""
+    """Builds dicts from pairs, as a parser's ``object_pairs_hook``, and records duplicate keys, of which a dict would
+    silently take the last."""
 
     def __init__(self) -> None:
         self._repeated: dict[int, tuple[dict[Any, Any], Any]] = {}  # by id, which the dict itself keeps from reuse
@@ -46,7 +46,7 @@ class _UniqueKeys:
         return made
 
     def require(self, document: Any) -> Any:
-        """The document itself. Raises ``InvalidDocument`` with the places of the duplicate keys, if there are any."""
+        """Return the document. Raises ``InvalidDocument`` with the places of any duplicate keys."""
         if self._repeated:
             raise errors_at(
                 (pointer((*place, key)), f"{str(key)[:SHOWN]!r} is given more than once; give it once")
@@ -55,7 +55,7 @@ class _UniqueKeys:
         return document
 
     def _places(self, container: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-        """Objects with a duplicate key, in the order of the document; one that a later entry replaced is not found."""
+        """Objects with a duplicate key, in the document's order; one that a later entry replaced is not found."""
         if id(container) in self._repeated:
             yield place, self._repeated[id(container)][1]
         for key, value in container.items() if isinstance(container, dict) else enumerate(container):

@@ -1,5 +1,5 @@
-"""How much one document may have: the counts of its rows, and the memory that it needs when decoded, which is estimated
-before anything is built.
+"""Limits for one document: its row counts, and the memory that it needs when decoded, which is estimated before
+anything is built.
 
 ``{}`` is two bytes of JSON and 64 bytes of Python, so a small body can use up the machine's memory. A body may need 9
 times its size plus 30 MiB; real snapshots need less than 8 times.
@@ -20,7 +20,7 @@ _OBJECT, _ARRAY, _ENTRY, _VALUE, _QUOTE = 112, 64, 100, 41, 32
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest counts that one document may have; None: any."""
+    """The maximum counts in one document; None: no limit."""
 
     max_services: int | None = None
     max_calls: int | None = None
@@ -29,7 +29,7 @@ class Limits:
     max_snapshots: int | None = None
 
     def check(self, **counts: int) -> None:
-        """Check counts of a document, such as ``services=60``.
+        """Check a document's counts, such as ``services=60``.
 
         Raises:
             DocumentTooLarge: a count is above its limit.
@@ -50,8 +50,8 @@ def memory_budget(size: int) -> int:
 
 
 def text_weight(body: bytes) -> int:
-    """Upper bound for the bytes of a JSON body as text, dicts, lists, strings and numbers."""
-    # One character beyond ASCII makes all characters of its string wider: of the body, and of the decoded string.
+    """Upper bound for a JSON body's size as text, dicts, lists, strings and numbers, bytes."""
+    # One character beyond ASCII makes all characters wider, both in the body and in the decoded string.
     highest = int(np.frombuffer(body, np.uint8).max()) if body else 0
     width = 4 if highest >= 0xF0 else 2 if highest >= 0x80 else 1
     containers = _OBJECT * _count(body, "{") + _ARRAY * _count(body, "[") + _ENTRY * _count(body, ":")
@@ -59,5 +59,5 @@ def text_weight(body: bytes) -> int:
 
 
 def _count(body: bytes, character: str) -> int:
-    """How often a character of ASCII occurs in a body; ``bytes.count`` takes ten times as long."""
+    """How often an ASCII character occurs in a body; ``bytes.count`` takes ten times as long."""
     return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))

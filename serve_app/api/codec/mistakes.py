@@ -1,4 +1,4 @@
-"""Mistakes of a document: where, and what is wrong. Both formats report them with the same texts and JSON pointers."""
+"""Mistakes in a document: where, and what is wrong. Both formats report them with the same texts and JSON pointers."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 from serve_app.api.schemas.base import Document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
-MAX_FIELDS = 32  # of one row; more cannot be typing errors
+ERRORS_LISTED = 20  # a client needs only the first few of thousands of mistakes
+MAX_FIELDS = 32  # in one row; more cannot be typing errors
 SHOWN = 80  # characters of a value in an error
 ROWS_EXPECTED = (
     "expected a list of rows, got an object; columns are not read: send rows, as SnapshotDocument in /openapi.json "
@@ -35,7 +35,7 @@ def error_at(where: str, detail: str) -> InvalidDocument:
 
 
 def errors_at(mistakes: Iterable[Mistake]) -> InvalidDocument:
-    """The error for several mistakes, of which it lists the first."""
+    """The error for several mistakes; it lists the first ones."""
     found = list(mistakes)
     listed = [{"pointer": where, "detail": detail} for where, detail in found[:ERRORS_LISTED]]
     first, more = listed[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -44,8 +44,7 @@ def errors_at(mistakes: Iterable[Mistake]) -> InvalidDocument:
 
 
 def refuse_names(named: Iterable[tuple[str, str]], known: Set[str], problem: str) -> None:
-    """Raise ``InvalidDocument`` for names that are not known: pointer and name of each; ``problem`` says what they are
-    not."""
+    """Raise ``InvalidDocument`` for unknown names, given with their pointers; ``problem`` says what they are not."""
     errors = [
         {"pointer": where, "detail": f"{where}: {name[:SHOWN]!r} {problem}"}
         for where, name in named
@@ -57,7 +56,7 @@ def refuse_names(named: Iterable[tuple[str, str]], known: Set[str], problem: str
 
 @contextmanager
 def located(prefix: str) -> Iterator[None]:
-    """Move the pointers of mistakes below a prefix, for one document of several."""
+    """Put a prefix before the pointers of mistakes, for one of several documents."""
     try:
         yield
     except (InvalidDocument, DocumentTooLarge) as error:
@@ -69,7 +68,7 @@ def located(prefix: str) -> Iterator[None]:
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:
-    """Validate a document against its model. If there are very many unknown fields, only the first are listed.
+    """Validate a document against its model. Only the first of very many unknown fields are listed.
 
     Raises:
         InvalidDocument: lists the mistakes and their places.
@@ -84,7 +83,7 @@ def validate_document(document: Any, model: type[Model]) -> Model:
 
 
 def describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[Mistake]:
-    """Pointer and detail of each error of pydantic. Rows are counted from ``first_row`` of ``place``."""
+    """Pointer and detail of each pydantic error. Row numbers begin at ``first_row`` of ``place``."""
     found = error.errors(include_url=False, include_context=False)
     if not place:
         return [(pointer(e["loc"]), _detail(e)) for e in found]

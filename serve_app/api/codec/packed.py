@@ -1,5 +1,5 @@
-"""The packed form of a snapshot, for stores and for transfers between deployments: safetensors, which holds arrays and
-strings, and no code."""
+"""A snapshot's packed form, for stores and for transfers between deployments: safetensors, which holds arrays and
+strings, but no code."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "node_features": np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan)),
         "edge_features": np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan)),
     }
-    # safetensors writes the memory in its order, even if that is transposed
+    # safetensors writes memory in its order, even if that is transposed
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     changes = [[change.kind, change.service, change.reason] for change in snapshot.changes]
     metadata = {
@@ -57,7 +57,7 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
         last: a snapshot of the same mesh. If it has the same services and calls, they are shared.
 
     Raises:
-        CorruptState: other bytes.
+        CorruptState: the bytes are something else.
     """
     try:
         arrays = safetensors.numpy.load(packed)
@@ -94,12 +94,12 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
 
 @lru_cache(32)
 def _read_policies(text: str) -> tuple[ServicePolicy, ...]:
-    """The policies of snapshots: a mesh with thousands of owners repeats the same ones for hours, and shares them."""
+    """Read policies. They are cached, since a mesh with thousands of owners repeats the same ones for hours."""
     return tuple(policy(*one) for one in json.loads(text))
 
 
 def _signals(ids: Sequence[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[Signal]:
-    """The signals; ``metadata`` has the kinds that this version's writer knew, whose numbers the places have."""
+    """The signals; ``metadata`` has the kinds that the writer knew, in the order of their numbers."""
     kinds = [SignalKind(kind) for kind in json.loads(metadata["signals"])]
     places = zip(arrays["signal_places"].tolist(), arrays["signal_values"].tolist(), strict=True)
     return [Signal(kinds[kind], ids[row], value) for (row, kind), value in places]

@@ -1,6 +1,6 @@
 """The full check of a snapshot's document, which finds every mistake.
 
-Bodies of both formats with a mistake end here, so that the same mistake has the same text and JSON pointer in both.
+Bodies with a mistake in either format end here, so that the same mistake has the same text and JSON pointer in both.
 Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not depend
 on the number of mistakes.
 """
@@ -71,7 +71,7 @@ def require_not_ahead(observed_at: datetime, now: datetime, max_seconds: float) 
 
 
 def check_document(document: Any, limits: Limits) -> None:
-    """Raise the mistakes of a document, up to ``ERRORS_LISTED``. Values and names are checked by the snapshot itself.
+    """Report a document's mistakes, up to ``ERRORS_LISTED``. The snapshot itself checks values and names.
 
     Args:
         document: dicts, lists, strings and numbers.
@@ -121,7 +121,7 @@ def check_document(document: Any, limits: Limits) -> None:
 
 
 def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[list[Any]]:
-    """Yield the validated rows of a list in blocks, until there are enough mistakes."""
+    """Yield a list's validated rows in blocks, until there are enough mistakes."""
     if isinstance(rows, Mapping):
         mistakes.append((f"/{name}", ROWS_EXPECTED))
         return
@@ -146,7 +146,7 @@ def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[
 
 
 def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
-    """The objects of a row with too many fields to check one by one: place and number of fields."""
+    """A row's objects with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
         for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
             if isinstance(inner, Mapping) and len(inner) > MAX_FIELDS:

@@ -42,9 +42,9 @@ from serve_app.api.subject import caller, likely_suspects, origins, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
-    """The document of a verdict. NaN and infinity become null where the schema allows it.
+    """Encode a verdict as a document. NaN and infinity become null where the schema allows it.
 
-    It has no reason whose text would show no difference.
+    Reasons whose text would show no difference are left out.
     """
     at = verdict.observed_at
     return VerdictDocument.from_object(
@@ -123,7 +123,7 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
-    """The document of one incident, as :func:`encode_verdict` has it for a verdict of this time with these alerts."""
+    """Encode one incident as :func:`encode_verdict` does for a verdict at this time with these alerts."""
     since, suspected = incident.since, likely_suspects(incident.suspects)
     lasted = math.inf if incident.recovering else (observed_at - since).total_seconds()
     return IncidentDocument.from_object(

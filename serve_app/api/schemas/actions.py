@@ -1,4 +1,4 @@
-"""Documents of what people do: feedback, actions on incidents, mutes, connections, and test alerts."""
+"""Documents for people's actions: feedback, actions on incidents, mutes, connections, and test alerts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -26,7 +26,7 @@ Note = Annotated[NoteText, Field(description="for people", examples=["nightly ba
 
 
 class FeedbackDocument(Document):
-    """Feedback on an incident of a verdict, notices included. It replaces earlier feedback on the same incident."""
+    """Feedback on an incident in a verdict, including notices. It replaces earlier feedback on the same incident."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -253,12 +253,12 @@ class ConnectionDocument(Document):
 
 
 class ConnectedDocument(Document):
-    """What the Prometheus of a mesh shows of it now."""
+    """The mesh that its Prometheus shows now."""
 
     services: int = Field(ge=1)
     calls: int = Field(ge=0)
     entry_points: list[ServiceKey] = Field(description="services that get requests from outside, the busiest first")
-    odd: list[str] = Field(description="what looks wrong, a sentence each")
+    odd: list[str] = Field(description="what looks wrong, one sentence each")
 
 
 class TestAlertDocument(Document):
@@ -273,7 +273,7 @@ class TestAlertDocument(Document):
 
 
 class ReceiverResult(Document):
-    """Whether a receiver took a notification."""
+    """Whether a receiver accepted a notification."""
 
     kind: str = Field(examples=["slack"])
     name: str = Field(description="its address, without secrets", examples=["https://slack.com/C0123456789"])

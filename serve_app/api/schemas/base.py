@@ -1,4 +1,4 @@
-"""The base class and common field types of the documents of the HTTP interface."""
+"""The base class and common field types of the HTTP interface's documents."""
 
 import re
 from collections.abc import Callable
@@ -30,8 +30,8 @@ class Document(BaseModel):
 
     @classmethod
     def from_object(cls, source: object, /, **others: Any) -> Self:
-        """The document whose fields have the values of the same names in ``source``, apart from ``others``; defaults
-        for fields that it lacks."""
+        """A document with the values of the same names in ``source``, except for ``others``; fields that it lacks get
+        defaults."""
         for name in cls.__pydantic_fields__:  # model_fields is computed at each access
             if name not in others:
                 value = getattr(source, name, _ABSENT)
@@ -41,7 +41,8 @@ class Document(BaseModel):
 
 
 class KeptDocument(Document):
-    """Base of documents that are stored or read back: an unknown field is of another version, or a computed text."""
+    """Base of documents that are stored or read back: an unknown field comes from another version, or is a computed
+    text."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,8 +52,8 @@ _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\
 
 
 def _as_text(value: Any) -> Any:
-    """Refuse Unix times and dates, which pydantic would accept. A leap second is the second after it, as clocks without
-    leap seconds have it."""
+    """Refuse Unix times and dates, which pydantic would accept. A leap second becomes the next second, as in clocks
+    without leap seconds."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, str) and _RFC_3339.fullmatch(value):

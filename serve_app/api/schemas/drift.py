@@ -1,4 +1,4 @@
-"""The document of a mesh's drift: how far it is from training and from its own last week."""
+"""Documents for a mesh's drift: how far it is from training and from its own last week."""
 
 from pydantic import Field, computed_field
 
@@ -6,7 +6,7 @@ from model.names import list_first
 from serve_app.api.schemas.base import Document, Instant, KeptDocument, ServiceKey
 from serve_app.api.wording import metric_words
 
-MAX_NAMED = 3  # services in a text
+MAX_NAMED = 3  # services that a text names
 
 
 class DriftMeasureDocument(Document):
@@ -60,14 +60,14 @@ class MissingDocument(Document):
 
 
 class ConstantDocument(Document):
-    """A metric of a service that does not change, while others do."""
+    """A service's metric that does not change while others do."""
 
     service: ServiceKey
     metric: str = Field(examples=["cpu_utilization"])
 
 
 class DataQualityDocument(KeptDocument):
-    """Series that are measured badly."""
+    """Badly measured series."""
 
     missing: list[MissingDocument]
     stale: list[ServiceKey] = Field(description="services of which no metric changes")

@@ -1,4 +1,4 @@
-"""The document of a range: a mesh over any period, in columns."""
+"""Documents for a range: a mesh over any period, in columns."""
 
 from pydantic import Field
 

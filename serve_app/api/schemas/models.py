@@ -1,4 +1,4 @@
-"""Documents of models: their cards, and which meshes use which version."""
+"""Documents for models: their cards, and which meshes use which version."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -28,7 +28,7 @@ MeshOfModel = Annotated[
 
 
 class ModelCard(KeptDocument):
-    """A model without its weights. The registry has one card beside each file of weights."""
+    """A model without its weights. The registry has one card beside each weights file."""
 
     version: ModelVersion
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the file of weights")
@@ -135,7 +135,7 @@ class PromotionDocument(Document):
 
 
 class RollbackDocument(Document):
-    """Which meshes go back to the model before."""
+    """Which meshes go back to the previous model."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop", "reason": "too many alerts"}]})
 
@@ -144,8 +144,8 @@ class RollbackDocument(Document):
 
 
 class BlockDocument(KeptDocument):
-    """Sums over consecutive snapshots of one mesh that both models of a trial scored, and how many others only one of
-    them scored."""
+    """Sums over one mesh's consecutive snapshots that both models in a trial scored, and the number of others that only
+    one of them scored."""
 
     since: Instant = Field(description="when the trial got its share")
     share: float = Field(ge=0, le=1, description="of the meshes that used the candidate")
@@ -182,7 +182,7 @@ class IntervalDocument(Document):
 
 
 class ComparisonOfModels(Document):
-    """Where a candidate differs from its baseline, with 95% intervals."""
+    """How a candidate differs from its baseline, with 95% intervals."""
 
     candidate: ModelVersion
     baseline: ModelVersion

@@ -1,4 +1,4 @@
-"""The document of an error, RFC 9457, and how an error becomes one."""
+"""The document for an error, RFC 9457, and the conversion of errors to documents."""
 
 from typing import Literal
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
-from typing_extensions import TypedDict  # pydantic takes typing's own from Python 3.12 on
+from typing_extensions import TypedDict  # pydantic accepts typing's own from Python 3.12 on
 
 from model.names import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
 from serve_app.api.schemas.base import (

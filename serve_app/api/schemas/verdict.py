@@ -16,7 +16,7 @@ class ScoreDocument(Document):
 
 
 class ForecastDocument(Document):
-    """When a resource that grows steadily reaches its limit, in seconds after the verdict."""
+    """When a steadily growing resource reaches its limit, in seconds after the verdict."""
 
     seconds: float = Field(ge=0, description="estimate")
     soonest_seconds: float = Field(
@@ -77,7 +77,7 @@ class NearbyChangeDocument(StoredChangeDocument):
 
 
 class ClusterEventFields(Document):
-    """An unplanned event of a service, reported by Kubernetes: context that does not affect the score."""
+    """An unplanned event at a service, reported by Kubernetes: context that does not affect the score."""
 
     kind: str = Field(examples=["BackOff"])
     service: ServiceKey
@@ -116,7 +116,7 @@ class ImpactDocument(Document):
 
 
 class ErrorBudgetDocument(Document):
-    """What an incident has used of the error budget of an objective so far."""
+    """How much of an objective's error budget an incident has used so far."""
 
     service: ServiceKey
     objective: str = Field(description="`availability` or `latency`", examples=["availability"])

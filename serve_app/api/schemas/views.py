@@ -1,4 +1,4 @@
-"""Documents of views: meshes, graphs, the model, health."""
+"""Documents for views: meshes, graphs, the model, health."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ class PlanQuality(Document):
 
 
 class PlanDocument(Document):
-    """How a mesh is partitioned, as of its newest snapshot. Recently absent services and calls still count."""
+    """How a mesh is partitioned in its newest snapshot. Recently absent services and calls still count."""
 
     observed_at: Instant
     services: int = Field(ge=0)
@@ -55,7 +55,7 @@ class GraphCall(CallDocument):
 
 
 class GraphDocument(Document):
-    """A snapshot of a mesh with the result of its verdict for each service and call."""
+    """A mesh's snapshot with its verdict's result for each service and call."""
 
     observed_at: Instant
     status: str = Field(description="of the verdict", examples=["normal"])

@@ -19,7 +19,7 @@ from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 from serve_app.collect.service_labels import SAFE
 
 KINDS = frozenset({"Unhealthy", "BackOff", "Evicted", "FailedScheduling", "NodeNotReady", "Killing"})
-KEPT_FOR = timedelta(hours=1)  # an API server keeps them for as long by default
+MAX_AGE = timedelta(hours=1)  # an API server keeps them for as long by default
 MAX_EVENTS = 2000  # beyond that, the oldest are dropped
 MAX_MESSAGE = 300  # characters
 _AHEAD = timedelta(minutes=5)  # how far another clock may be ahead; later times are not plausible
@@ -123,7 +123,7 @@ class EventMemory:
     def add(self, event: KubernetesEvent, now: datetime) -> bool:
         """Store an event if its kind counts, and it is recent and about something. Returns whether it was stored."""
         kind, about, last = event.reason, event.about, event.last
-        if kind not in KINDS or about is None or last is None or not now - KEPT_FOR <= last <= now + _AHEAD:
+        if kind not in KINDS or about is None or last is None or not now - MAX_AGE <= last <= now + _AHEAD:
             return False
         metadata, first = event.metadata or Metadata(), event.first or last
         name = metadata.name or f"{kind} {about.kind} {about.name}"
@@ -141,7 +141,7 @@ class EventMemory:
         Args:
             workload_services: services of each workload; a workload that is missing serves the service of its name.
         """
-        for uid in [uid for uid, event in self._events.items() if event.last < now - KEPT_FOR]:
+        for uid in [uid for uid, event in self._events.items() if event.last < now - MAX_AGE]:
             del self._events[uid]
         found = [
             ClusterEvent(

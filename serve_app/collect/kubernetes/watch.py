@@ -28,13 +28,13 @@ from serve_app.net.http import first_line
 log = logging.getLogger(__name__)
 
 MAX_LINE = 4 << 20  # bytes in one line of a watch; an object has at most 1.5 MiB
-MAX_ERROR = 1 << 16  # bytes of a refusal that are read
+MAX_ERROR = 1 << 16  # bytes read from a refusal
 CONNECT_SECONDS = 30.0
 WATCH_SECONDS = 600  # after this time the server ends a watch; the next one sends all Events again
-GRACE_SECONDS = 15.0  # how much later than that the connection counts as dead
+GRACE_SECONDS = 15.0  # after that time, the connection counts as dead
 SHORT_SECONDS = 5.0  # a watch that ends sooner than this counts as a failure
-_PERMANENT = (401, 403, 404)  # these need a permission first; retrying soon does not help
-PERMANENT_SECONDS = 300.0  # before a retry after one of these
+_PERMANENT = (401, 403, 404)  # the cause must be fixed first; retrying soon does not help
+PERMANENT_SECONDS = 300.0  # wait before a retry after one of these
 
 
 class _Line(msgspec.Struct):
@@ -211,7 +211,7 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
             if line.strip():
                 yield line
         if len(rest) > MAX_LINE:
-            raise _Failed("broken", f"a line of more than {MAX_LINE} bytes")
+            raise _Failed("broken", f"a line exceeds {MAX_LINE} bytes")
     if rest.strip():
         raise _Failed("broken", "the connection ended in the middle of a line")
 

@@ -1,4 +1,4 @@
-"""Decodes OTLP metrics: the data points of the service graph connector of an OpenTelemetry collector."""
+"""Decodes OTLP metrics: the data points of an OpenTelemetry collector's service graph connector."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ JSON, PROTOBUF = "application/json", "application/x-protobuf"
 Attributes = tuple[tuple[str, bytes], ...]  # keys and encoded values
 Measure = Literal["requests", "failures", "server_buckets", "client_buckets"]
 _PREFIX = "traces_service_graph_request_"
-# Names of the connector since 2023, and as some exporters send them, without the unit.
+# The connector's names since 2023, and the same without the unit, as some exporters send them.
 _MEASURES: dict[str, Measure] = {
     f"{_PREFIX}total": "requests",
     f"{_PREFIX}failed_total": "failures",
@@ -32,10 +32,10 @@ _MEASURES: dict[str, Measure] = {
     f"{_PREFIX}client_seconds": "client_buckets",
     f"{_PREFIX}client": "client_buckets",
 }
-FEW_PARTS = 100  # may always be tiny
-MIN_BYTES = 10  # of a message or JSON object, on average; real ones have more, and tiny ones cost seconds of CPU time
+FREE_PARTS = 100  # parts that may always be tiny
+MIN_BYTES = 10  # mean size of a message or JSON object; real ones are larger, and tiny ones cost seconds of CPU time
 MAX_SCALE = 30  # of an exponential histogram; real ones are between -10 and 20
-# The bounds as which its counts are kept, s: 0.06 ms to 512 s, 9% apart.
+# The bounds to which its counts are converted, s: 0.06 ms to 512 s, 9% apart.
 _EXPONENTS = np.arange(-14 * 8, 9 * 8 + 1) / 8
 EXPONENTIAL_BOUNDS: Final = tuple((2.0**_EXPONENTS).tolist())
 _SECONDS = {"ms": 1e-3}  # of one unit; all other units are seconds
@@ -50,12 +50,12 @@ class Point:
     Attributes:
         measure: what it counts.
         client, server: names of the services.
-        attributes: all others, of the point and its resource, which tell series of the same call apart.
+        attributes: all other attributes of the point and its resource. They distinguish series of the same call.
         start: when counting began, ns of Unix time; 0: unknown.
         at: when it was measured, ns of Unix time.
         is_delta: whether it counts the requests from ``start`` to ``at`` only, instead of all since ``start``.
-        counts: number of requests, or of requests in each bucket.
-        bounds: upper bounds of the buckets but the last, s; empty for a number of requests.
+        counts: number of requests, in total or in each bucket.
+        bounds: upper bounds of all buckets except the last, s; empty for a total.
     """
 
     measure: Measure
@@ -70,7 +70,7 @@ class Point:
 
 
 def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
-    """The data points of a service graph, and the number of the other data points, which are ignored.
+    """Decode the data points of a service graph, and count the others, which are ignored.
 
     Args:
         body: an ``ExportMetricsServiceRequest``.
@@ -144,10 +144,10 @@ def encode_response(media_type: str, ignored: int) -> bytes:
 
 
 def _require_size(parts: int, body: bytes) -> None:
-    most = FEW_PARTS + len(body) // MIN_BYTES
-    if parts > most:
+    limit = FREE_PARTS + len(body) // MIN_BYTES
+    if parts > limit:
         raise DocumentTooLarge(
-            f"body: expected at most {most} messages in {len(body)} bytes, got {parts} or more; "
+            f"body: expected at most {limit} messages in {len(body)} bytes, got {parts} or more; "
             "send metrics with names and values"
         )
 
@@ -178,7 +178,7 @@ def _points(metric: Any, kind: str, resource: Iterable[Any]) -> Iterator[Point]:
 
 
 def _count(point: Any, _: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Counts and bounds of a point, as of all kinds; empty if they are unusable."""
+    """A point's counts and bounds; empty if they are unusable."""
     value = float(getattr(point, point.WhichOneof("value") or "as_int"))
     return ((value,), ()) if 0 <= value < math.inf else ((), ())
 
@@ -192,8 +192,8 @@ def _buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float
 
 
 def _exponential_buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. What
-    a wider bucket counts is spread over it."""
+    """Convert an exponential histogram, whose bounds vary, to counts of fixed buckets. The count of a wider bucket is
+    spread over it."""
     if abs(point.scale) > MAX_SCALE:
         return (), ()
     positive = np.array(point.positive.bucket_counts, np.float64)
@@ -201,7 +201,7 @@ def _exponential_buckets(point: Any, seconds: float) -> tuple[tuple[float, ...],
     below = point.zero_count + sum(point.negative.bucket_counts)
     cumulative = below + np.interp(_EXPONENTS, bounds, np.append(0, positive.cumsum()))
     counts = np.diff(cumulative, prepend=0, append=below + positive.sum())
-    return tuple(count or 0.0 for count in counts.tolist()), EXPONENTIAL_BOUNDS  # one object for most of them
+    return tuple(count or 0.0 for count in counts.tolist()), EXPONENTIAL_BOUNDS  # one shared object for most points
 
 
 _COUNTS = {"sum": _count, "histogram": _buckets, "exponential_histogram": _exponential_buckets}

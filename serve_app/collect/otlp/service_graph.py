@@ -1,16 +1,16 @@
 """Snapshots from the counters of a service graph: pure functions of a state and the data points that arrive.
 
-Time is the time of the data. The first points that are an interval newer than the current interval end it: then the
-snapshot of the interval is built from what had arrived before. So all requests of one flush are in the same snapshot,
-even if a collector splits a flush or several collectors send.
+Time is the time of the data. The first points that are an interval newer than the current interval end it: its snapshot
+is then built from the points that arrived before. So all requests of one flush are in the same snapshot, even if a
+collector splits a flush or several collectors send.
 
-A rate needs two points of a cumulative series. A series that is new counts from zero if it began to count later than
-the last interval, as after a restart, or if others of the same start are known. If not, it is not observed at first. A
-counter that falls has begun again, and counts from zero too.
+A rate needs two points of a cumulative series. A new series counts from zero if it began to count after the last
+interval, as after a restart, or if other series with the same start are known. If not, it is not observed at first. A
+counter that falls has been reset, and also counts from zero.
 
-A delta counts the requests since its own start, and is absent without any. What it counts is a rate over the time that
-the deltas of the interval cover, or over its own time if that is longer. So a pause before it does not matter, deltas
-of two collectors add up, and their order does not count.
+A delta counts the requests since its own start, and is absent if there are none. Its rate is over the time that the
+interval's deltas cover, or over its own time if that is longer. So a pause before it does not matter, deltas of two
+collectors add up, and their order does not matter.
 """
 
 from collections import Counter as Tally
@@ -37,9 +37,9 @@ NAMESPACE = "default"  # service graphs have no namespaces
 EARLY = 0.8  # share of the interval after which a flush can end it: flushes come a little early or late
 KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
-MAX_DELTAS = 16  # of a series in an interval; the others are joined with the last one
-COMMON = 0.1  # of the points of the most common time; rarer times, such as of late points, do not set what is covered
-JITTER = 0.1  # of a time, by which it may begin before the end of the one before
+MAX_DELTAS = 16  # per series and interval; further deltas are merged into the last one
+COMMON = 0.1  # of the points at the most common time; rarer times, as of late points, do not extend the covered time
+JITTER = 0.1  # share of a delta's time by which it may overlap the delta before it
 
 Counts = tuple[float, ...]
 Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
@@ -56,9 +56,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A series in the current interval: its newest sample before the interval, and its newest sample. The samples of
-    deltas count nothing, and tell times only. The counts of deltas are by their start and end, ns of Unix time; a start
-    of 0 is unknown."""
+    """A series in the current interval: its newest sample before the interval, and its newest sample. Samples of deltas
+    have times, but no counts. The counts of deltas are by their start and end, ns of Unix time; 0 is an unknown
+    start."""
 
     before: Sample
     newest: Sample
@@ -70,9 +70,9 @@ class ServiceGraph:
     """The counters of one mesh.
 
     Attributes:
-        began: time of the first data of the current interval, ns of Unix time; 0: no data yet.
+        began: time of the current interval's first data, ns of Unix time; 0: no data yet.
         counters: by series.
-        starts: by start of counting, the newest time of its series before the interval.
+        starts: the newest time before the interval, by the start of counting that its series share.
         known: calls that are listed.
     """
 
@@ -85,9 +85,9 @@ class ServiceGraph:
 def add_points(
     graph: ServiceGraph, points: Iterable[Point], interval_seconds: float
 ) -> tuple[ServiceGraph, MeshSnapshot | None]:
-    """The state with these points, and the snapshot of the interval that they end, if they end one.
+    """Add points. Returns the state, and the snapshot of an interval if the points end it.
 
-    Points that were counted, or are older than the last interval of their series, are left out, so repeating a request
+    Points that were counted before, or are older than their series' last interval, are ignored, so repeating a request
     changes nothing.
     """
     arrived = list(points)
@@ -105,7 +105,7 @@ def add_points(
 
 
 def _series(point: Point) -> Series:
-    """The identity of a point's series. Counters that began at different times are of different processes."""
+    """The identity of a point's series. Counters that began at different times belong to different processes."""
     start = 0 if point.is_delta else point.start
     return point.measure, point.client, point.server, point.attributes, start, point.bounds
 
@@ -124,9 +124,9 @@ def _count(counter: Counter | None, point: Point, starts: Mapping[int, int]) -> 
     if point.at <= counter.newest.at:
         return counter
     newest, before = Sample(point.at, point.counts), counter.before
-    if any(b < a for a, b in zip(counter.newest.counts, point.counts, strict=True)):  # began again without a new start
+    if any(b < a for a, b in zip(counter.newest.counts, point.counts, strict=True)):  # was reset without a new start
         earlier = zip(before.counts, counter.newest.counts, strict=True)
-        before = Sample(before.at, tuple(a - b for a, b in earlier))  # so that what was counted until then still counts
+        before = Sample(before.at, tuple(a - b for a, b in earlier))  # keeps what was counted before the reset
     return Counter(before, newest)
 
 
@@ -153,7 +153,7 @@ def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph
 
 
 def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
-    """The time that deltas of an interval cover, ns. Of those that overlap, as of two collectors, the first counts."""
+    """The time that an interval's deltas cover, ns. If deltas of two collectors overlap, the first counts."""
     tally = Tally((at, start) for counter in counters for start, at in counter.deltas if 0 < start < at)
     rare = COMMON * max(tally.values(), default=0)
     covered, end = 0, 0
@@ -177,7 +177,7 @@ def _rates(counter: Counter, covered: int) -> Numbers | None:
 
 
 def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapshot | None, KnownCalls]:
-    """The snapshot of the interval, None if no series has a rate; and the calls that are known."""
+    """The interval's snapshot, None if no series has a rate; and the known calls."""
     services: dict[Measure, Totals] = defaultdict(dict)
     calls: dict[Measure, Totals] = defaultdict(dict)
     virtual_servers: Totals = {}
@@ -207,7 +207,7 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
     known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
-    # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
+    # A collector that sends cumulative counts always sends all of them: a caller without any is silent.
     callers = of_services["requests"]
     if not any(one.deltas for one in graph.counters.values()):
         callers = Column.of({}, keys)
@@ -215,7 +215,7 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
         return assemble(of_services, of_calls, at, external=outside), known
-    except InvalidSnapshot:  # no service: all names are of callers from outside
+    except InvalidSnapshot:  # no service: all names belong to callers from outside
         return None, known
 
 
@@ -228,7 +228,7 @@ def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
 
 
 def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) -> None:
-    """Add rates of a series. Histograms with other bounds than the first of their key are left out."""
+    """Add a series' rates. A histogram is left out if its bounds differ from the first of its key."""
     known, sums = totals.get(key, (bounds, np.zeros_like(rates)))
     if known == bounds:
         totals[key] = known, sums + rates

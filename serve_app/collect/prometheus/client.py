@@ -47,16 +47,16 @@ K = TypeVar("K")
 
 MAX_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 20  # bytes per read; the deadline is checked after each
-NEAR = 1e-3  # s, within which two instants are one
+_TOLERANCE_SECONDS = 1e-3  # closer instants are the same
 MAY_BE_THE_METHOD = (403, 404, 405, 411, 415, 501)  # statuses with which gateways refuse POST or GET
-OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other one is tried again
+OTHER_METHOD_SECONDS = 60.0  # wait after both POST and GET were refused, before the other method is tried again
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """An instant vector in columns."""
 
-    label_sets: Sequence[bytes] = ()  # of each of R samples, as received (JSON)
+    label_sets: Sequence[bytes] = ()  # [R], as received (JSON)
     values: Numbers = field(default_factory=lambda: np.empty(0))  # [R]
 
     def __len__(self) -> int:
@@ -82,9 +82,9 @@ class Instants:
             yield datetime.fromtimestamp(self.begin + number * self.step, UTC)
 
     def find(self, at: float) -> int | None:
-        """The number of an instant; None if the range does not have it."""
+        """The index of an instant; None if it is not in the range."""
         number = round((at - self.begin) / self.step)
-        is_one = 0 <= number < self.count and abs(self.begin + number * self.step - at) < NEAR
+        is_one = 0 <= number < self.count and abs(self.begin + number * self.step - at) < _TOLERANCE_SECONDS
         return number if is_one else None
 
 
@@ -113,12 +113,12 @@ class RangeAnswer:
     """The result of a range query."""
 
     outcome: QueryAnswer  # whether it failed, and why
-    label_sets: Sequence[bytes] = ()  # of each of R series, as received (JSON)
+    label_sets: Sequence[bytes] = ()  # [R], as received (JSON)
     values: Numbers = field(default_factory=lambda: np.empty((0, 0)))  # [R, T]
-    present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))  # [R, T], there is a sample
+    present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))  # [R, T], has a sample
 
     def at(self, number: int) -> QueryAnswer:
-        """The result at one instant, as an instant query would have it."""
+        """The result at one instant, as an instant query would return it."""
         if self.outcome.failed or not self.label_sets:
             return self.outcome
         present = self.present[:, number]
@@ -149,7 +149,7 @@ class Prometheus:
         url, parameters = base_address(endpoint.url)
         session = _Session(endpoint, max_bytes, tokens, harmless_warnings)
         session.headers["Accept-Encoding"] = (
-            "identity"  # gzip is a tenth of the bytes, but takes more time at both ends
+            "identity"  # gzip sends a tenth of the bytes, but takes more time at both ends
         )
         session.params = parameters
         # Prometheus answers 503 when it is overloaded, so that repeating a query would make it worse.
@@ -159,7 +159,7 @@ class Prometheus:
         }
         session.mount(url, HTTPAdapter(pool_maxsize=at_once, max_retries=once))
         self._session, self._method = session, "POST"
-        self._other_from = 0.0  # when the other method may be tried
+        self._other_from = 0.0  # earliest time to try the other method
         self._at_once = at_once
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="prometheus")
         self._running: set[Future[QueryAnswer]] = set()
@@ -204,7 +204,7 @@ class Prometheus:
         points = [one.values or [] for one in found]
         at = np.array([point.at for its in points for point in its], np.float64)  # null becomes NaN
         number = np.rint((at - instants.begin) / instants.step)
-        is_one = np.abs(instants.begin + number * instants.step - at) < NEAR
+        is_one = np.abs(instants.begin + number * instants.step - at) < _TOLERANCE_SECONDS
         is_one &= (number >= 0) & (number < instants.count)
         row = np.repeat(np.arange(len(found)), [*map(len, points)])[is_one]
         cell = row, number[is_one].astype(np.int64)
@@ -227,7 +227,7 @@ class Prometheus:
             found = self._send(
                 until, lambda library, left: library.custom_query(query, instant | _limit(left), timeout=left)
             )
-        except OSError as error:  # the base class of all errors of requests; unreadable certificates raise one too
+        except OSError as error:  # the library's base class for errors; unreadable certificates raise it, too
             return _failed(error, time.monotonic() - began)
         values = np.array(
             [nan if (one := series.value) is None or one.value is None else one.value for series in found]
@@ -236,8 +236,8 @@ class Prometheus:
         return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
-        """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The one that
-        works is remembered.
+        """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The client
+        remembers the one that works.
 
         Raises:
             OSError: there is no usable reply.
@@ -278,7 +278,7 @@ class _Session(requests.Session):
         """Send a query; ``timeout`` covers the whole reply, s.
 
         Raises:
-            QueryFailed: if the reply has another status than 200.
+            QueryFailed: if the reply's status is not 200.
         """
         until = time.monotonic() + options["timeout"]
         if method == "POST":
@@ -330,8 +330,8 @@ class _Session(requests.Session):
 
 
 def base_address(url: str) -> tuple[str, dict[str, list[str]]]:
-    """The address of a Prometheus, and the parameters of each query. People also give the address of the API, or of its
-    queries."""
+    """The address of a Prometheus, and the parameters to add to each query. Users also give the API's address, or its
+    query URL."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     for end in (QUERY_PATH, API_PATH):

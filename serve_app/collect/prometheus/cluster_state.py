@@ -21,8 +21,8 @@ from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadSta
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstant:
-    """The cluster at one instant: shares of CPU and memory by service, planned changes since the instant before,
-    policies with owners, and the state that the next instant is compared with."""
+    """The cluster at one instant: CPU and memory utilisation by service, planned changes since the previous instant,
+    policies with owners, and the state to compare the next instant with."""
 
     resources: Columns
     changes: Sequence[PlannedChange]
@@ -34,7 +34,7 @@ class ClusterInstant:
 
 
 class ClusterState:
-    """What is known of a cluster between polls.
+    """What is known about a cluster between polls.
 
     Attributes:
         workloads: None before the first poll.

@@ -1,11 +1,11 @@
-"""Several clusters, or both Prometheus servers of a pair, in one store: what it holds, and what is read.
+"""Several clusters, or a pair of Prometheus servers, in one store: which series it has, and which are read.
 
-Clusters run the same services, so their series must not be added. Without a setting only the busiest cluster is read,
-and stays the one that is read: a cluster whose traffic ends is a fault to report, not a reason to switch to another
-one. All are read if they are parts of one mesh: if no service is in two of them, or if they call each other.
+Clusters run the same services, so their series must not be added. Without a setting, only the cluster that was busiest
+at first is read: if its traffic ends, that is a fault to report, not a reason to switch to another one. All clusters
+are read if they are parts of one mesh: if no service is in two of them, or if they call each other.
 
-Two Prometheus servers that scrape the same targets double every rate, unless their duplicates are removed. One of them
-is read, and the other one if its data stop.
+Two Prometheus servers that scrape the same targets double every rate, unless their duplicates are removed. One server
+is read, and the other one if the first one's data stop.
 """
 
 import re
@@ -17,14 +17,14 @@ from typing import Literal
 from serve_app.collect.prometheus.groups import CLUSTER_LABELS, REPLICA_LABELS, SeriesGroup, interval_of
 from serve_app.collect.prometheus.query import Dialect, Match, Query, range_selectors
 
-SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # Istio's own labels of calls
+SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # labels that Istio gives to calls
 NO_CLUSTER = frozenset({"", "unknown"})
-MIN_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
-ALIKE = 0.7  # smallest ratio between the rates of two servers that scrape the same targets
-SAME = 0.95  # the same for two jobs that scrape the same targets
-MIN_SAME = 0.9  # share of the services of two jobs whose rates must be the same
-MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
-USUAL_SECONDS = 60.0  # interval, if it is not known
+MIN_DOUBLED = 0.5  # if a larger share of series exists twice, the pair is not deduplicated
+MIN_SERVER_RATIO = 0.7  # minimum ratio of rates, for two servers that scrape the same targets
+MIN_JOB_RATIO = 0.95  # minimum ratio of rates, for two jobs that scrape the same targets
+MIN_EQUAL_SHARE = 0.9  # share of two jobs' services whose rates must be the same
+MISSED_SCRAPES = 1.1  # how far one server may be behind the other, in intervals
+USUAL_SECONDS = 60.0  # interval if it is unknown
 
 Choice = Literal["busiest", "apart", "connected", "named", "pair"]
 
@@ -34,23 +34,23 @@ class Part:
     """Series with one value of a label."""
 
     value: str  # empty for series without the label
-    services: int  # how many
+    services: int  # number of them
     requests: float  # 1/s
     newest: float = 0.0  # Unix time of the newest sample; 0 if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Series of several clusters, or of several Prometheus servers, in one store.
+    """One store's series from several clusters or Prometheus servers.
 
     Attributes:
-        label: tells them apart.
+        label: distinguishes them.
         parts: the clusters or servers, busiest first.
         read: those whose series are read.
-        choice: why: the ``busiest``, because they have services of the same name; all, because none has
+        choice: reason: the ``busiest``, because they have services with the same name; all, because none has
             (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``);
             or one server of each ``pair`` that scrapes the same targets.
-        apart_seconds: of servers: how much older the newest sample of one may be than the newest of another one.
+        apart_seconds: for servers: the maximum difference between the times of their newest samples.
     """
 
     label: str
@@ -92,14 +92,14 @@ def varying_labels(groups: Sequence[SeriesGroup], labels: Iterable[str]) -> list
 
 
 def calls_between_query(query: Query, match: Match) -> str:
-    """PromQL for requests by the clusters of both ends, as Istio names them."""
+    """PromQL for requests by caller's and callee's cluster, as Istio names them."""
     by_ends = f"by ({SOURCE_CLUSTER}, {DESTINATION_CLUSTER})"
     rates = (f"sum {by_ends} (rate({match.apply(one)}[8m])) > 0" for one in range_selectors(query.promql))
     return " or ".join(rates)
 
 
 def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
-    """Whether a call leaves its cluster, by the labels of :func:`calls_between_query`."""
+    """Whether a call leaves its cluster, from the labels of :func:`calls_between_query`."""
     return any(
         len(clusters := {one.get(SOURCE_CLUSTER, ""), one.get(DESTINATION_CLUSTER, "")}) > 1
         and not clusters & NO_CLUSTER
@@ -108,7 +108,8 @@ def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
 
 
 def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[str, str]:
-    """PromQL for how many series exist several times but for these labels, and how many there are."""
+    """PromQL for the number of series that exist several times when these labels are ignored, and the number of
+    distinct ones."""
     each = " or ".join(
         f"count without ({', '.join(labels)}) ({match.apply(one)})" for one in range_selectors(query.promql)
     )
@@ -121,7 +122,7 @@ def find_clusters(
     """The clusters of a store; None if there is only one.
 
     Args:
-        labels: that may tell clusters apart, the most likely first.
+        labels: they may distinguish clusters; the most likely first.
     """
     found: Split | None = None
     for label in varying_labels(groups, labels):
@@ -143,7 +144,7 @@ def _have_common_services(groups: Iterable[SeriesGroup], label: str) -> bool:
 
 
 def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
-    """The cluster that was read, as long as it has series; else the busiest."""
+    """The cluster that was read before, if it still has series; else the busiest."""
     if before and before.choice == "busiest" and before.label == label:
         for part in parts:
             if part.value in before.read:
@@ -152,15 +153,15 @@ def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
 
 
 def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
-    """Whether the parts of a label see about the same traffic: two servers that scrape the same targets do, two
-    clusters do not."""
+    """Whether a label's parts see about the same traffic: two servers that scrape the same targets do, two clusters do
+    not."""
     rates: dict[tuple[object, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for group in groups:
         cluster = tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)
         rates[group.service, group.job, cluster][group.origin.get(label, "")] += group.requests
     shared = [list(by_part.values()) for by_part in rates.values() if len(by_part) > 1]
     busy = [values for values in shared if max(values) > 0 and min(values) > 0]
-    alike = sum(min(values) >= ALIKE * max(values) for values in busy)
+    alike = sum(min(values) >= MIN_SERVER_RATIO * max(values) for values in busy)
     return not busy or alike * 2 > len(busy)
 
 
@@ -172,15 +173,15 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
         if group.requests > 0:
             rates[group.service][group.job] += group.requests
     shared = [by_job for by_job in rates.values() if len(by_job) > 1]
-    same = [by_job for by_job in shared if min(by_job.values()) >= SAME * max(by_job.values())]
-    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_SAME * len(shared):
+    same = [by_job for by_job in shared if min(by_job.values()) >= MIN_JOB_RATIO * max(by_job.values())]
+    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_EQUAL_SHARE * len(shared):
         return ()
     services = Counter(job for by_job in same for job in by_job)
     return tuple(sorted(services, key=lambda job: (-services[job], job)))
 
 
 def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | None) -> Split:
-    """Which of the servers to read: one for each cluster, still the same one as long as it has data."""
+    """Which servers to read: one for each cluster, the same one as before if it still has data."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
         by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
@@ -191,20 +192,20 @@ def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | Non
 
 
 def _server(parts: Sequence[Part], apart: float, before: Split | None) -> str:
-    newest, most = max(part.newest for part in parts), max(part.services for part in parts)
-    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
+    newest, services = max(part.newest for part in parts), max(part.services for part in parts)
+    alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > services]
     stays = [part for part in alive if before and part.value in before.read]
     return min(stays or alive, key=lambda part: (-part.services, part.value)).value
 
 
 def restrict(match: Match, *splits: Split | None) -> Match:
-    """The matchers that also leave out what is not read."""
+    """The matchers without the series that are not read."""
     left_out = {one.label: one.read for one in splits if one and one.choice in ("busiest", "pair")}
     return replace(match, values={**match.values, **left_out})
 
 
 def fits(group: SeriesGroup, match: Match) -> bool:
-    """Whether a group belongs to what is read."""
+    """Whether the matchers select a group."""
     return all(group.origin.get(label, "") in allowed for label, allowed in match.values.items() if label in _KNOWN)
 
 
@@ -215,7 +216,7 @@ _GROUPING = re.compile(r"\b(by|on)\s*\(\s*(?!\))")  # but `on ()`, which joins w
 
 
 def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
-    """A query for one mesh of several clusters: each namespace begins with the cluster, ``prod.shop``.
+    """A query for a mesh that spans clusters: each namespace begins with the cluster, ``prod.shop``.
 
     All groupings and joins keep clusters apart. A constant namespace becomes the cluster.
 
@@ -225,7 +226,7 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
     names = ", ".join(dict.fromkeys(clusters.values()))
     promql, labels = _GROUPING.sub(rf"\1 ({names}, ", query.promql), list(query.labels)
     for place, cluster in clusters.items():
-        namespace = labels[place].partition("|")[0]  # others are hosts, which name no cluster
+        namespace = labels[place].partition("|")[0]  # other labels are hosts, which name no cluster
         if namespace.startswith("="):
             labels[place] = cluster
         elif namespace not in labels[:place]:  # once, where both names are in one namespace
@@ -236,8 +237,8 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
 def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
     """A dialect whose namespaces begin with the cluster.
 
-    With Istio's ``destination_cluster``, callers have theirs in ``source_cluster``. With other labels, both ends of a
-    call are in the same cluster.
+    With Istio's ``destination_cluster``, the caller's cluster is in ``source_cluster``. With other labels, both ends of
+    a call are in the same cluster.
     """
     caller = SOURCE_CLUSTER if label == DESTINATION_CLUSTER else label
     return replace(

@@ -1,4 +1,4 @@
-"""Columns of queries between polls: what is known of labels, and the values that stand in for a failed query."""
+"""Keeps columns between polls: labels that were read, and values that stand in for a failed query."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -22,22 +22,22 @@ from serve_app.collect.prometheus.signals import PODS
 from serve_app.collect.service_labels import ServiceLabels
 from serve_app.settings.roles import SHARES
 
-KEEP_SECONDS = 45.0  # three snapshots, for which the last values stand in; after that, they would hide a fault
+KEEP_SECONDS = 45.0  # the last values stand in for three snapshots; after that, they would hide a fault
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
 
 
 class ColumnCache:
-    """Reads columns. The labels of queries with the same labels are read once, and not again while a query has the
-    same series."""
+    """Reads columns. Queries that use the same labels share what is read from them. Labels are read again only when a
+    query returns other series."""
 
     def __init__(self) -> None:
         self._keys, self._services = KeyTable(), ServiceLabels()
         self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
-        self._labels: dict[Role, ReadLabels] = {}  # of the last result of each query
-        self._newest: dict[Role, tuple[Mapping[str, Column], datetime]] = {}  # of the last successful query
+        self._labels: dict[Role, ReadLabels] = {}  # from each query's last result
+        self._newest: dict[Role, tuple[Mapping[str, Column], datetime]] = {}  # from each query's last success
 
     def __len__(self) -> int:
-        """Number of label sets that are known."""
+        """Number of known label sets."""
         return sum(map(len, self._readers.values()))
 
     def poll(
@@ -47,7 +47,8 @@ class ColumnCache:
         at: datetime,
         window_seconds: float,
     ) -> tuple[Levels, dict[Role, float], tuple[Role, ...]]:
-        """Columns of all answers; for failed queries the last ones while they are not older than :data:`KEEP_SECONDS`.
+        """Columns of all answers. For failed queries, these are the last ones if they are at most :data:`KEEP_SECONDS`
+        old.
 
         Returns:
             The columns; the age of values that stand in for a failed query, s; failed queries without recent values.
@@ -95,10 +96,10 @@ class ColumnCache:
         return last
 
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
-        """Series of the last result of each query that name no service."""
+        """Series without a service name in each query's last result."""
         labels = ((role, self._labels.get(role)) for role in roles)
         return {role: one.dropped for role, one in labels if one is not None and one.dropped is not None}
 
     def folded(self) -> dict[str, str]:
-        """Names in labels that are no services, with their kind."""
+        """Names in labels that are not services, with their kind."""
         return dict(self._services.folded)

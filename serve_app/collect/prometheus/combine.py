@@ -1,9 +1,9 @@
-"""The rows of a mesh: one for each service and each call, from all of its sources.
+"""A mesh's rows from all its sources: one for each service and each call.
 
 A mesh may have several sources: an ingress controller in front of it, spans beside a service graph. The first dialect
-of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are united by name. What
-two of them measure is read from one of them: rates are never added up. Latencies that this one lacks come from the
-other.
+of a combination is the mesh itself, and the others are ``beside`` it. Their services and calls are united by name.
+If two dialects measure the same thing, one of them is read: rates are never added. Latencies that it lacks come
+from the other.
 """
 
 from collections import Counter
@@ -19,55 +19,56 @@ from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 from serve_app.collect.prometheus.service_names import ServiceNames
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"  # levels of queries
-ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
-BESIDE = "@"  # between a level and the dialect that is beside the first one
+ENDS = {SERVICES: 1, CALLS: 2}  # number of services that a series names
+BESIDE = "@"  # separates a level from the name of a dialect beside the first one
 LATENCIES = frozenset({"p50", "p99"})
 
 Levels = Mapping[str, Columns]
 
 
 def combine(dialects: Sequence[Dialect]) -> Dialect:
-    """One dialect for all. The order says whose measurement counts, but ingress controllers come last: a mesh measures
-    its services where they are. A dialect that learns the names of workloads is first, so that all use its names."""
+    """Combine dialects into one. The first dialect that measures something counts, but ingress controllers come last,
+    because a mesh measures its services where they run. A dialect that learns workload names is first, so that all use
+    its names."""
     first, *others = sorted(dialects, key=lambda one: (one.front_door, not one.names_workloads))
     return replace(first, beside=(*first.beside, *others)) if others else first
 
 
 def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
-    """The level of the queries of a part of a dialect: ``calls``, or ``calls@NAME`` of a part beside the first."""
+    """The level of a part's queries: ``calls`` for the first part, ``calls@NAME`` for one beside it."""
     return level if part is dialect else f"{level}{BESIDE}{part.name}"
 
 
 def split_level(level: str) -> tuple[str, str]:
-    """Level without its part, and the name of the part; empty for the first."""
+    """The level, and the part's name, which is empty for the first part."""
     level, _, part = level.partition(BESIDE)
     return level, part
 
 
 class MeshRows:
-    """The services and calls of a mesh. What it learns stays between polls: names of services, and known calls.
+    """A mesh's services and calls. Between polls, it remembers service names and known calls.
 
     Attributes:
-        names: of the services of the first dialect.
+        names: service names in the first dialect.
         known: calls that are listed; None before the first poll.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._shown: dict[str, KeyMap] = {}  # names to show for the names of a key, by level
-        self._names_version = 0  # of the names of services then
+        self._shown: dict[str, KeyMap] = {}  # names to show, by level
+        self._names_version = 0  # version of the service names at that time
         self.names = ServiceNames(dialect.external)
         self.known: KnownCalls | None = None
 
     def follow(self, before: "MeshRows") -> None:
-        """Continue with what is known in another form of the same dialect."""
+        """Take over what another form of the same dialect knows."""
         self.names, self.known = before.names, before.known
         if self._dialect.beside == before._dialect.beside:
             self._others = before._others
 
     def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Columns of services and of calls with one row for each, under the names of the first dialect.
+        """Service and call columns with one row for each, under the first dialect's names.
 
         Args:
             found: requests are required.
@@ -84,7 +85,7 @@ class MeshRows:
         return _first_of([one.services for one in measured]), _first_of([one.calls for one in measured])
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
-        """The calls, with those that are known and not made now, and without those that relays pass on."""
+        """The calls, including known calls that are not made now, and without calls that relays pass on."""
         of_services, made = services["requests"], calls["requests"]
         keys = made.table
         requests = without_relayed(made, of_services, keys.numbers(map(self.names.of, relays)))
@@ -144,7 +145,8 @@ class _Measured:
     calls: Columns
 
     def at_its_place(self) -> "_Measured":
-        """Without callers that are not services; for an ingress controller, also without the services behind it."""
+        """The measurements without callers that are not services; for an ingress controller, also without the services
+        behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
         callers = keys.numbers(key for key in self.callers if key[1] not in external)
         calls = {role: one.only(keys.among(one.part(0, 2), callers)) for role, one in self.calls.items()}
@@ -168,25 +170,25 @@ class _Measured:
 
 
 class _Names:
-    """Other names of the services of one dialect.
+    """Maps one dialect's service names to the names of earlier dialects.
 
     Dialects that see the same service may name it differently: without its namespace, or an ingress controller by its
-    workload instead of its canonical name. A service keeps its own name unless exactly one known service fits and no
-    other service of this dialect fits that one. Names stay known, so that a service is not renamed when another is
-    silent for a while.
+    workload instead of its canonical name. A service keeps its name unless exactly one known service fits, and no other
+    service of this dialect fits that one. Names are remembered, so that a service is not renamed while another is
+    silent.
     """
 
     def __init__(self, part: Dialect) -> None:
         self._part = part
         self._other: dict[Key, Key] = {}
-        self._known: dict[Key, str] = {}  # names in earlier dialects, and what their dialect writes for no namespace
+        self._known: dict[Key, str] = {}  # names in earlier dialects, with their default namespaces
         self._known_callers: set[Key] = set()
         self._own: set[Key] = set()
         self._own_callers: set[Key] = set()
 
     @property
     def renamed(self) -> set[Key]:
-        """Names that another one stands for."""
+        """Names that are replaced."""
         return set(self._other)
 
     def learn(self, earlier: Sequence[_Measured], own: _Measured) -> None:
@@ -213,7 +215,7 @@ class _Names:
         }
 
     def rename(self, columns: Columns) -> dict[str, Column]:
-        """The columns with names of the earlier dialects."""
+        """The columns under the earlier dialects' names."""
         if not self._other:
             return dict(columns)
         name = KeyMap(columns["requests"].table, self._name)
@@ -248,7 +250,8 @@ def _same_workload(one: str, other: str) -> bool:
 
 
 def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
-    """The columns of the parts, each key from the first part with requests, else from the first that knows the key."""
+    """Unite the parts' columns. Each key comes from the first part with requests, else from the first that knows the
+    key."""
     requests = [columns["requests"] for columns in parts]
     candidates = [*(one.only(one.array > 0) for one in requests), *requests]
     owner = Column.first_of(

@@ -32,13 +32,13 @@ from serve_app.settings.roles import SHARES
 
 P = TypeVar("P", bound=Prometheus)
 DETECTION = ("detection", "metrics")
-SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
-LATEST_SECONDS = 3600  # of the search for samples that are older than the lookback of Prometheus
+SUPERSETS = {"istio": "istio-ambient"}  # kinds that read everything another kind reads, and more
+LATEST_SECONDS = 3600  # how far back to search for samples older than Prometheus' lookback
 log = logging.getLogger(__name__)
 
 
 class FoundGap(NamedTuple):
-    """A gap in the telemetry of a mesh: name of the dialect, what is missing, and number of series without it."""
+    """A gap in the telemetry of a mesh: the dialect's name, what is missing, and the number of series that lack it."""
 
     source: str
     gap: Gap
@@ -49,7 +49,7 @@ class MeshSource(PrometheusSource):
     """Polls the snapshots of one configured mesh.
 
     Args:
-        prometheus: client of its Prometheus; None: one for the present.
+        prometheus: client of its Prometheus; None: a client for live data.
     """
 
     def __init__(
@@ -100,11 +100,12 @@ class MeshSource(PrometheusSource):
         return super().poll(at)
 
     def _look_again(self, at: datetime, apart: float) -> bool:
-        """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
+        """Detect the kind of mesh again unless the last time was less than ``apart`` s ago. Returns whether the kind
+        changed.
 
         A mesh keeps its kind while its series exist, so that a second kind of telemetry beside it changes nothing;
-        except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
-        not replace a mesh.
+        except for a kind that reads everything the present one reads, and more. An ingress controller is added, but
+        does not replace a mesh.
         """
         known = self.dialect
         if known is None or abs((at - self._detected_at).total_seconds()) < apart:
@@ -137,13 +138,13 @@ class MeshSource(PrometheusSource):
         return None if answer.failed else len(answer.samples) > 0
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
-        """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
+        """Evaluate further queries for the doctor, about the mesh or about exporters ``beside`` it."""
         match = self.plan.others if beside else self.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
         return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
+        """Configuration gaps of this mesh's sources, or of all sources if none is known. A failed query finds
         nothing."""
         gaps = {
             (part.name, gap.name): gap
@@ -167,7 +168,7 @@ def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
 
 
 def configured_dialect(mesh: MeshSettings) -> Dialect | None:
-    """The dialect of the settings, or all of them combined; None if it must be detected."""
+    """The dialect that the settings name, or several combined; None if it must be detected."""
     if mesh.source == "auto":
         return None
     own = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
@@ -204,7 +205,7 @@ def detect_dialect(
     mesh = next((one for one in found if not one.front_door), None)
     front_doors = [one for one in found if one.front_door]
     dialect = combine([mesh, *front_doors] if mesh else front_doors) if found else None
-    # A failed query may be about a dialect that comes first, or about an ingress controller.
+    # The failed query may concern a dialect that comes first, or an ingress controller.
     earlier = list(takewhile(lambda one: one is not mesh, KNOWN.values()))
     if any(results[one.name].failed for one in KNOWN.values() if one.front_door or one in earlier):
         dialect = None
@@ -212,8 +213,8 @@ def detect_dialect(
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
-    """Why no dialect is found although there was one: its samples have ended, or arrive so late that they are behind
-    the lookback of Prometheus. Empty if there are none in the last hour, or if the query fails."""
+    """Why no dialect is found although there was one: its samples have stopped, or arrive later than Prometheus'
+    lookback. Empty if there are none in the last hour, or if the query fails."""
     texts = {
         one.signature[0]: " or ".join(
             f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"

@@ -1,4 +1,4 @@
-"""Read the labels and buckets of instant vectors: columns of values by key."""
+"""Convert the labels and buckets of instant vectors to columns of values by key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
 
 BUCKET = "le"
-OPTIONAL = "?"  # before a label that a series may lack
+OPTIONAL = "?"  # marks a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
-_LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for what is empty
+_LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways write null for an empty value
 
 
 def read_labels(label_set: bytes) -> dict[str, str]:
@@ -29,22 +29,22 @@ def read_labels(label_set: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class DroppedSeries:
-    """Series of a query that name no service, so their values are lost."""
+    """A query's series that name no service, so their values are lost."""
 
     count: int
-    of: int  # all series of the query
-    labels: Mapping[str, str]  # of one of them
+    of: int  # number of all series of the query
+    labels: Mapping[str, str]  # labels of an example
     missing: tuple[str, ...]  # labels that it needs; `a|b` needs one of them
 
 
 @dataclass(slots=True, eq=False)
 class LabelReader:
-    """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
+    """Reads keys from label sets and caches them between polls: reading labels takes most of the time, and label sets
     rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
-    for the first of several that is not empty. The bound of a bucket is no part of its key.
+    for the first of several that is not empty. A bucket's bound is not part of its key.
 
     Args:
-        services: reads the first ``ends`` pairs of labels, which name services of a mesh.
+        services: reads the first ``ends`` pairs of labels, which name services.
     """
 
     labels: tuple[str, ...]
@@ -56,7 +56,7 @@ class LabelReader:
     _bounds: Numbers = field(default_factory=lambda: np.empty(0))  # of each bucket; NaN: unreadable
 
     def __len__(self) -> int:
-        """Number of label sets that are known."""
+        """Number of known label sets."""
         return len(self._known)
 
     def read(self, label_sets: Sequence[bytes]) -> "ReadLabels":
@@ -99,8 +99,7 @@ class LabelReader:
 
 @dataclass(frozen=True, eq=False)
 class ReadLabels:
-    """What the labels of a reply say: of each series, the number of its key, -1 without one, and the bound of its
-    bucket."""
+    """The labels of a reply: for each series, its key's number, or -1, and its bucket's bound."""
 
     label_sets: Sequence[bytes]
     keys: KeyTable
@@ -110,8 +109,8 @@ class ReadLabels:
 
     @cached_property
     def cells(self) -> tuple[NDArray[np.bool_], IntArray, Numbers, IntArray]:
-        """The table of all buckets: which series are buckets; the keys of its rows; the bounds of its columns; and the
-        cell of each bucket."""
+        """The table of all buckets: which series are buckets, the rows' keys, the columns' bounds, and each bucket's
+        cell."""
         is_bucket = (self.owners >= 0) & ~np.isnan(self.bounds)
         present, row = np.unique(self.owners[is_bucket], return_inverse=True)
         bounds, place = np.unique(self.bounds[is_bucket], return_inverse=True)
@@ -125,7 +124,7 @@ def _values(label: str, values: Mapping[str, str | None]) -> tuple[str, ...]:
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
-    """The value of a label, as a part of an id. Namespaces and names alternate in keys."""
+    """A label's value as part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
     if label.startswith(OPTIONAL):
@@ -139,8 +138,8 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
 def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") -> Column:
     """Convert samples to a column.
 
-    Queries group by the same labels already, so several series with one key differ in the spelling of a label's value.
-    ``+Inf`` and ``NaN`` become NaN. Samples without one of the labels are left out.
+    Queries already group by the same labels, so series with one key differ only in how a label's value is spelled.
+    ``+Inf`` and ``NaN`` become NaN. Samples that lack one of the labels are left out.
 
     Args:
         joined_by: how the values of one key are joined.
@@ -155,16 +154,16 @@ def read_quantiles(
     values: Numbers, labels: ReadLabels, shares: Sequence[float], border: Border | None = None
 ) -> list[Column]:
     """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
-    bucket, from 0 in the first one, and the highest finite bound above it. Rates of one bound are added, however it is
-    spelled: ``0.1``, ``0.10`` and ``1e-1``.
+    bucket, from 0 in the first one, and the highest finite bound above it. Rates with the same bound are added, however
+    it is spelled: ``0.1``, ``0.10`` and ``1e-1``.
 
     Args:
         values: one for each key and bound.
         shares: quantiles, 0 to 1.
-        border: from which requests are long, and left out of the quantiles; None: none is left out.
+        border: separates long requests, which the quantiles leave out; None: they leave out nothing.
 
     Returns:
-        A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
+        A column for each share; NaN without counts. With a border, one more: the rate of long requests, where there are
         any.
     """
     is_bucket, present, distinct, cells = labels.cells
@@ -180,10 +179,10 @@ def read_quantiles(
 
 
 def _bound(text: str) -> float:
-    """The number of a bucket's bound; NaN if it is not a number.
+    """Parse a bucket's bound; NaN if it is not a number.
 
-    Twelve digits distinguish all bounds that people choose. Further ones come from conversions of a unit: 0.3 s of one
-    exporter is 0.30000000000000004 s of another.
+    Twelve digits distinguish all bounds that people choose. Further digits come from unit conversions: 0.3 s in one
+    exporter is 0.30000000000000004 s in another.
     """
     try:
         return float(f"{float(text):.12g}")

@@ -1,8 +1,8 @@
-"""The mesh's own series in groups: by service, scrape job, cluster, and Prometheus of a pair.
+"""The mesh's own series, grouped by service, scrape job, cluster and Prometheus replica.
 
-One infrequent query for each fact shows how the series of a mesh are scraped and where they come from. A group is all
-series that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
-Counting samples costs Prometheus as much as the rates over the same time.
+One infrequent query for each fact shows how a mesh's series are scraped and where they come from. A group is all series
+that share these labels, so answers are as long as the list of services, however many calls there are. Counting samples
+costs Prometheus as much as computing rates over the same time.
 """
 
 import math
@@ -16,8 +16,8 @@ from serve_app.collect.prometheus.frames import read_labels
 from serve_app.collect.prometheus.query import Match, Query, range_selectors
 
 JOB = "job"
-# Labels that tell clusters apart, as external labels and relabelling write them; Istio's own come last, because by
-# default all of its clusters have the same name.
+# Labels that name the cluster, as external labels and relabelling write them. Istio's own come last, because by default
+# all of its clusters have the same name.
 CLUSTER_LABELS = (
     "cluster",
     "k8s_cluster_name",
@@ -26,7 +26,7 @@ CLUSTER_LABELS = (
     "cluster_name",
     "destination_cluster",
 )
-# Labels that tell the Prometheus servers of a pair apart, where nothing removes their duplicates.
+# Labels that name one of two Prometheus replicas, if nothing removes their duplicates.
 REPLICA_LABELS = (
     "prometheus_replica",
     "replica",
@@ -41,8 +41,8 @@ ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 
 LONG_SECONDS, SHORT_SECONDS = 480.0, 120.0  # over which samples are counted
 FACTS = LONG, SHORT, EARLIER, NEWEST, REQUESTS = ("long", "short", "earlier", "newest", "requests")
-# The time over which samples are counted, and how long ago it ended, s. Of the short ones, one at least has all scrapes
-# if they failed for up to four minutes.
+# The time over which samples are counted, and how long ago it ended, s. If scrapes fail for up to four minutes, at
+# least one of the short times has all of its scrapes.
 COUNTS = {
     LONG: (LONG_SECONDS, 0.0),
     SHORT: (SHORT_SECONDS, 0.0),
@@ -53,14 +53,14 @@ _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
 
 @dataclass(slots=True)
 class SeriesGroup:
-    """Series that share a service, a job and where they come from.
+    """Series that share a service, a job and an origin.
 
     Attributes:
         service: values of the labels that name the service or the caller.
         job: scrape job; empty if the series have none.
-        origin: cluster and replica labels that they have.
-        counts: samples of the series with the most samples, by fact. Only series that existed for all of the time. The
-            fraction is half of the share of it that ends with the newest sample.
+        origin: their cluster and replica labels.
+        counts: the largest number of samples in a series, by fact. Only series that existed all the time count. The
+            fraction is half the share of the time that ends with the newest sample.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
     """
@@ -74,10 +74,10 @@ class SeriesGroup:
 
 
 def group_query(query: Query, match: Match, fact: str) -> str:
-    """PromQL for one fact about the series behind a query of requests; empty if the query has no rate of a selector.
+    """PromQL for one fact about the series behind a requests query; empty if the query takes no rate of a selector.
 
     Args:
-        query: its selectors of rates and the labels of its services are used.
+        query: its rate selectors and service labels are used.
         fact: one of :data:`FACTS`.
     """
     selectors = [match.apply(one) for one in range_selectors(query.promql)]
@@ -92,8 +92,8 @@ def group_query(query: Query, match: Match, fact: str) -> str:
 
 
 def _count_text(by_group: str, seconds: float, before: float) -> str:
-    """The most samples of a series of a group, among series that are as old and still there. The fraction is the part
-    of this time that they cover, halved: a series that has ended is there for minutes, without samples."""
+    """The largest number of samples in a group's series, among series that existed all the time. The fraction is half
+    the part of this time that they cover: a series that has ended stays for minutes without samples."""
     back = f" offset {before:g}s" if before else ""
     age = f"time() - {before:g} - timestamp(SERIES{back})"
     count = f"count_over_time(SERIES[{seconds:g}s]{back}) + 0.5 - ({age}) / {2 * seconds:g}"
@@ -101,8 +101,8 @@ def _count_text(by_group: str, seconds: float, before: float) -> str:
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
-    """Labels of the series that name the service. Where a query makes names from other labels, the labels of its
-    innermost grouping."""
+    """Series labels that name the service. If a query derives names from other labels, the labels of its innermost
+    grouping."""
     named = [label for one in query.labels[:2] if not one.startswith("=") for label in one.split("|")]
     groupings = _GROUPING.findall(query.promql.partition("[$window]")[0])
     if not groupings:
@@ -112,7 +112,7 @@ def _service_labels(query: Query) -> tuple[str, ...]:
 
 
 def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[SeriesGroup]:
-    """The groups of the answers to :func:`group_query`, by fact. Samples without any of the labels are left out."""
+    """Groups from the answers to :func:`group_query`, by fact. Samples without any of the labels are left out."""
     groups: dict[tuple[tuple[str, ...], ...], SeriesGroup] = {}
     labels = _service_labels(query)
     for part, answer in answers.items():
@@ -140,41 +140,40 @@ def _rows(samples: Samples) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]]:
-    """These labels of each sample, as far as it has them."""
+    """These labels of each sample, if it has them."""
     return [{label: values[label] for label in labels if values.get(label)} for values, _ in _rows(samples)]
 
 
 SCRAPES_PER_WINDOW = 4.0
-ENOUGH_SCRAPES = 3.5  # a window with as many is kept: missed scrapes make intervals look longer than they are
+MIN_SCRAPES = 3.5  # enough to keep a window: missed scrapes make intervals look longer than they are
 MAX_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
-MIN_SHARE = 0.02  # of the services; parts of the mesh with fewer do not set the window
-LONGEST_WINDOW = 600.0  # s that slower parts may ask for; half of the mesh may ask for more
-SLOWER = 1.25  # times the usual interval, above which a part is named
+MIN_SHARE = 0.02  # share of the services; smaller parts of the mesh do not set the window
+MAX_WINDOW_SECONDS = 600.0  # maximum for slower parts, s; half of the mesh may need more
+SLOWER = 1.25  # remarks name a part above this multiple of the usual interval
 ROUND_SECONDS = (60, 30, 15, 10, 5, 1)
-ROUNDING = 0.005  # share by which scrapes are early or late
+ROUNDING = 0.005  # share of an interval by which scrapes are early or late
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapedPart:
-    """Services of a mesh that are scraped alike."""
+    """Services of a mesh that share a job and a scrape interval."""
 
     job: str  # empty if they have none
-    services: int  # how many
+    services: int  # number of them
     interval_seconds: float
-    example: str  # name of one of them, as in its labels
+    example: str  # name of one service, from its labels
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How the series of a mesh arrive.
+    """How a mesh's series arrive.
 
     Attributes:
         interval_seconds: usual time between two samples; None if not known yet.
         window_seconds: rate window in which each relevant part has enough samples; None if not known yet.
         newest_seconds: age of the newest sample; None without any sample.
-        late_seconds: age of the newest sample of the latest part of the mesh, if it is older than scrapes explain;
-            otherwise 0.
-        late_share: share of the services that are so late.
+        late_seconds: newest sample's age in the latest part of the mesh, if scrapes do not explain it; otherwise 0.
+        late_share: share of services that are this late.
         slow: parts that are scraped less often than usual, slowest first.
     """
 
@@ -190,7 +189,7 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     """Intervals and lag of these series.
 
     Args:
-        usual_age: how old the newest snapshot is by the settings, s; data may be as late.
+        usual_age: the newest snapshot's age in the settings, s; data may be as late.
     """
     timed = [(group, interval) for group in groups if (interval := interval_of(group)) is not None]
     newest = [at - group.newest for group in groups if group.newest is not None]
@@ -201,7 +200,7 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     late, share = _lateness(groups, at, usual_age, usual)
     if usual is None or slowest is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
-    window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, LONGEST_WINDOW))
+    window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, MAX_WINDOW_SECONDS))
     return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
 
 
@@ -213,13 +212,13 @@ def _quantile(intervals: Sequence[float], share: float) -> float | None:
 def follow(window_seconds: float, freshness: Freshness) -> float:
     """The rate window: ``window_seconds``, or a longer one if scrapes are too rare for it."""
     needed = freshness.window_seconds
-    if needed is None or window_seconds >= needed / SCRAPES_PER_WINDOW * ENOUGH_SCRAPES:
+    if needed is None or window_seconds >= needed / SCRAPES_PER_WINDOW * MIN_SCRAPES:
         return window_seconds
     return needed
 
 
 def interval_of(group: SeriesGroup) -> float | None:
-    """Time between two samples of a group, s; None if its series are too young to tell.
+    """Time between a group's samples, s; None if its series are too young to tell.
 
     ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart, and less if scrapes
     were missed. So the smallest upper bound holds, and lower bounds above it do not. Configured intervals are round
@@ -260,9 +259,8 @@ def _slow_parts(timed: Iterable[tuple[SeriesGroup, float]], usual: float) -> tup
 def _lateness(
     groups: Sequence[SeriesGroup], at: float, usual_age: float, usual_interval: float | None
 ) -> tuple[float, float]:
-    """Age of the newest sample of the latest relevant part, s, and its share of the services; zeros if none is late.
-
-    The newest of many samples shows the lag alone, because targets are scraped at different moments.
+    """The latest relevant part's age, s, and its share of the services; zeros if no part is late. The newest of many
+    samples shows only the lag, because targets are scraped at different moments.
     """
     parts: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:

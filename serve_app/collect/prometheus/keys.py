@@ -1,4 +1,4 @@
-"""Keys of series by number, and columns of values: joining columns by number is a hundred times as fast as by name."""
+"""Numbered series keys, and columns of values: joining columns by number is a hundred times as fast as by name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -75,7 +75,7 @@ class KeyMap:
 
     def __init__(self, keys: KeyTable, function: Callable[[Key], Key]) -> None:
         self._keys, self._function = keys, function
-        self._found: IntArray = np.empty(0, np.int64)  # by number; -1: not yet known
+        self._found: IntArray = np.empty(0, np.int64)  # by number; -1: unknown
 
     def __call__(self, numbers: IntArray) -> IntArray:
         if len(new := self.missing(numbers)):
@@ -84,7 +84,7 @@ class KeyMap:
         return found
 
     def missing(self, numbers: IntArray) -> IntArray:
-        """Those for which the function has not been called, each once."""
+        """The distinct numbers for which the function has not been called."""
         if len(self._found) < len(self._keys):
             self._found = np.append(self._found, np.full(2 * len(self._keys) - len(self._found), -1))
         return self._keys.distinct(numbers[self._found[numbers] < 0])
@@ -154,11 +154,11 @@ class Column(Mapping[Key, float]):
         return self.only(self.table.among(self.numbers, numbers))
 
     def part(self, begin: int | None, end: int | None = None) -> IntArray:
-        """``[R]`` the numbers of a part of each key."""
+        """``[R]`` the number of ``key[begin:end]`` for each key."""
         return self.table.part(begin, end)(self.numbers)
 
     def to(self, keys: KeyTable) -> "Column":
-        """The same with the numbers of another table."""
+        """The same column with another table's numbers."""
         return self if self.table is keys else Column.of(self, keys)
 
     @cached_property

@@ -1,9 +1,9 @@
-"""The calls of a mesh that are known, with or without requests at the moment.
+"""A mesh's known calls, with or without current requests.
 
 A call that is no longer made leaves no error behind: its counter stays flat, or its series ends. It is listed with 0
-requests until it is forgotten, so that its end can be seen. Two calls without requests are not listed, because the
-detector draws its own conclusions: if nothing of the caller is seen either, then telemetry is missing; if the callee
-measured itself and does no more, then it has disappeared.
+requests until it is forgotten, so that its end is visible. In two cases a call without requests is not listed, because
+the detector draws its own conclusions: if the caller sends nothing either, telemetry is missing; if the callee no
+longer measures itself, it has disappeared.
 """
 
 from dataclasses import dataclass, field
@@ -24,21 +24,21 @@ class KnownCalls:
     services: Column = field(default_factory=lambda: Column.of({}))
 
     def see_calls(self, requests: Column, now: float) -> "KnownCalls":
-        """With the calls that are made now, by their requests."""
+        """Add the calls that are made now, from their requests."""
         return KnownCalls(_see(self.calls, requests.only(requests.array > 0), now), self.services)
 
     def forget(self, keys: KeyTable, names: IntArray) -> "KnownCalls":
-        """Without the calls and the calls of services that have these numbers: they have other names now."""
+        """Remove calls with these numbers, and calls of services with these numbers: they have other names now."""
         calls = self.calls.to(keys)
         gone = [keys.among(one, names) for one in (calls.numbers, calls.part(0, 2), calls.part(2))]
         return KnownCalls(calls.only(~np.any(gone, axis=0)), self.services)
 
     def list_all(self, requests: Column, services: Column, now: float) -> tuple["KnownCalls", Column]:
-        """The requests of all known calls, 1/s, and 0 of those that are not made.
+        """The requests of all known calls, 1/s; 0 for calls that are not made.
 
         Args:
-            requests: of calls that have a series, as they were seen.
-            services: requests of services that measure themselves, with the same table.
+            requests: requests of calls that have a series.
+            services: requests of services that measure themselves; the same table.
         """
         keys = requests.table
         seen, calls = _see(self.services, services, now), self.calls.to(keys)
@@ -52,7 +52,7 @@ class KnownCalls:
 
 
 def _see(before: Column, now_seen: Column, now: float) -> Column:
-    """When each key was last seen, without those that are forgotten."""
+    """When each key was last seen, without forgotten keys."""
     known = before.to(now_seen.table)
     known = known.only(now - known.array <= KNOWN_SECONDS)
     times = np.fmax(known.at(now_seen.numbers), now)

@@ -34,13 +34,13 @@ _REPLICAS = {
     "deploymentconfig": "openshift_deploymentconfig_spec_replicas{$match}",
     "cloneset": "kruise_cloneset_spec_replicas{$match}",
 }
-_EXPORTERS = {"deploymentconfig": "openshift", "cloneset": "kruise"}  # of other kinds, kube-state-metrics
+_EXPORTERS = {"deploymentconfig": "openshift", "cloneset": "kruise"}  # kube-state-metrics exports other kinds
 
 _OWNERS_OF_PODS = ("replicaset", "replicationcontroller")
 
 
 def with_owner(owners: str, label: str) -> str:
-    """PromQL for controllers with the owner of each in the label ``workload``; a controller without one owns itself.
+    """PromQL for controllers with their owners in the label ``workload``; a controller without one owns itself.
 
     Args:
         owners: series about owners, for example of ``kube_job_owner``.
@@ -49,13 +49,13 @@ def with_owner(owners: str, label: str) -> str:
 
 
 def by_name(series: str, label: str) -> str:
-    """PromQL for series of workloads with the name of each, from ``label``, in the label ``workload``."""
+    """PromQL for workload series that copies the name from ``label`` to the label ``workload``."""
     return f'label_replace({series}, "workload", "$1", "{label}", "(.*)")'
 
 
 def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
-    """Sum or maximum of an amount of replica sets (or replication controllers) with one owner, if it is no
-    deployment. kube-state-metrics does not know such owners themselves, for example Argo Rollouts."""
+    """Sum or maximum over an owner's replica sets (or replication controllers), unless the owner is a deployment.
+    kube-state-metrics does not know other owners, for example Argo Rollouts."""
     owners = f'kube_{kind}_owner{{$match {CONTROLLER},owner_kind!="Deployment"}}'
     owned = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
     owner = f"topk by (namespace, {kind}) (1, {with_owner(owners, kind)})"
@@ -73,7 +73,7 @@ def _desired() -> str:
 def _generation() -> str:
     series = ((f"{_EXPORTERS.get(kind, 'kube')}_{kind}_metadata_generation{{$match}}", kind) for kind in _REPLICAS)
     named = " or ".join(by_name(*one) for one in series)
-    owned = (  # when the newest was made, first of those that run
+    owned = (  # when the newest was created, preferably of those with replicas
         _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
         for kind in _OWNERS_OF_PODS
         for only in (f" and kube_{kind}_spec_replicas{{$match}} > 0", "")
@@ -82,7 +82,7 @@ def _generation() -> str:
 
 
 def _annotation_series(annotation: str) -> str:
-    """Workloads with ``tagae.io/ANNOTATION``, its name and value. kube-state-metrics turns annotations into labels."""
+    """Workloads with ``tagae.io/ANNOTATION``: its name and value. kube-state-metrics turns annotations into labels."""
     label = f"annotation_tagae_io_{annotation}"
     parts = [
         by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
@@ -114,7 +114,7 @@ def _annotations(labels: tuple[str, ...], of: Callable[[str], str]) -> Query:
 
 ANNOTATIONS = {
     "annotations": _annotations(_ANNOTATION, _annotation_series),
-    # Of the template of the pods, for controllers that kube-state-metrics does not know.
+    # From the pod template, for controllers that kube-state-metrics does not know.
     "pod_annotations": _annotations(
         _POD_ANNOTATION,
         lambda one: _with_annotation(f'kube_pod_annotations{{$match annotation_tagae_io_{one}!=""}}', one),
@@ -140,12 +140,12 @@ def read_controllers(columns: Mapping[str, Mapping[Key, float]]) -> dict[Key, Co
 def read_annotations(
     annotations: Iterable[Mapping[Key, float] | None], serving: WorkloadServices
 ) -> tuple[list[ServicePolicy], list[str]]:
-    """Read the policies of services from annotations of their workloads.
+    """Read service policies from their workloads' annotations.
 
     A service is muted if one of its workloads is. The highest of several sensitivities counts.
 
     Args:
-        annotations: keys are namespace, workload, annotation and value. None stands for no annotations.
+        annotations: keys are namespace, workload, annotation and value. None: no annotations.
 
     Returns:
         The policies; and a description of each invalid annotation, which is ignored.
@@ -165,7 +165,7 @@ def read_annotations(
 
 
 def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
-    """The policy, without a service; or what was expected instead."""
+    """The policy, without a service; or the expected value."""
     if annotation == SENSITIVITY:
         if value in list(Sensitivity):
             return ServicePolicy("", Sensitivity(value))
@@ -181,7 +181,7 @@ def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
 
 
 OWNERS_OF_SERVICES = "service_owners"  # role of the query
-CONTACT_LABELS = ("tagae.io/contact", "contact", "a8r.io/chat")  # name the place at which to reach a team
+CONTACT_LABELS = ("tagae.io/contact", "contact", "a8r.io/chat")  # say where to reach a team
 _WORKLOADS = {kind: kind for kind in ("deployment", "statefulset", "daemonset", "cronjob")} | {"job": "job_name"}
 
 
@@ -197,7 +197,7 @@ class OwnerLabels:
     contact: tuple[str, ...] = ()
 
     def query(self) -> Query:
-        """Query the workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace itself),
+        """Query workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace itself),
         and the values of :meth:`exported_labels`."""
         kinds = [
             by_name(f"kube_{kind}_{of}{{$match}}", label)

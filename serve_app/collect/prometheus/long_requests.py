@@ -1,11 +1,11 @@
-"""Requests that last longer than the rate window: streams, websockets, downloads.
+"""Requests that are longer than the rate window: streams, websockets, downloads.
 
 A request is counted when it ends. One that ends after an hour says nothing about the last minute, so latencies leave
-out requests that lasted longer than the window. Histograms have no bound at the window's length in general: the
-smallest bound of at least ``NEAR`` windows is the border, and all requests that took longer are left out. Where the
-highest finite bound is lower, no border is known, and none is left out: a service that hangs must not look healthy.
+out requests that lasted longer than the window. Histograms rarely have a bound at the window's length, so the smallest
+bound of at least ``MIN_BORDER`` windows is the border, and longer requests are left out. If the highest finite bound is
+lower, there is no border, and nothing is left out: a service that hangs must not look healthy.
 
-Values of polled buckets are cut by :func:`leave_out_long`, recorded ones by the PromQL of :func:`without_long`.
+:func:`leave_out_long` cuts polled buckets, the PromQL of :func:`without_long` recorded ones.
 """
 
 import math
@@ -15,19 +15,19 @@ import numpy as np
 
 from serve_app.collect.prometheus.client import Numbers
 
-NEAR = 0.8  # of the window: Linkerd's highest bound, 50 s, is near enough to a window of 60 s
-MIN_LONG = 1e-4  # 1/s; less is rounding, since one request in an hour's window is more
+MIN_BORDER = 0.8  # share of the window: Linkerd's highest bound, 50 s, is close enough to a window of 60 s
+MIN_LONG = 1e-4  # 1/s; smaller rates are rounding errors, since one request in an hour's window is more
 _INFINITE = "[+]?[Ii]nf"
 
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """The bounds of a histogram that matter for a rate window, in the unit of the bounds.
+    """The histogram bounds that matter for a rate window, in the bounds' unit.
 
     Both have at most two significant digits, which keeps their regular expressions short.
 
     Attributes:
-        first_long: the smallest bound of at least this value is the border.
+        first_long: the smallest bound from here on is the border.
         first_above: bounds from here on are longer than the window, so no latency is read from them.
     """
 
@@ -43,7 +43,7 @@ class Border:
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
-        least = max(math.floor(_round_down(NEAR * window + 1e-6)), 1)
+        least = max(math.floor(_round_down(MIN_BORDER * window + 1e-6)), 1)
         above = _round_down(window + 1e-6)
         return cls(least, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
 
@@ -74,12 +74,12 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
 
 
 def short_bounds(border: Border) -> str:
-    """The matcher of buckets from which latencies are read."""
+    """The matcher for buckets from which latencies are read."""
     return f'le!~"{numerals_from(border.first_above)}"'
 
 
 def long_bounds(border: Border) -> str:
-    """The matcher of the border and of all higher bounds."""
+    """The matcher for the border and all higher bounds."""
     return f'le=~"{numerals_from(border.first_long)}"'
 
 
@@ -100,12 +100,13 @@ def long_requests(infinite: str, long: str, keys: str) -> str:
 
 
 def infinite_bound() -> str:
-    """The matcher of the bucket of all requests."""
+    """The matcher for the bucket that counts all requests."""
     return f'le=~"{_INFINITE}"'
 
 
 def numerals_from(least: int) -> str:
-    """A regular expression for all spellings of numbers of at least ``least``, also ``6e+04`` and ``+Inf``.
+    """A regular expression for numbers that are not less than ``least``, in all spellings, such as ``6e+04`` and
+    ``+Inf``.
 
     Args:
         least: at least 1, with at most two significant digits.

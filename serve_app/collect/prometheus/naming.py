@@ -1,8 +1,8 @@
-"""Names that are derived from labels, and metrics that exist under several names.
+"""Derives names from labels, and unites metrics that exist under several names.
 
-Systems write the same thing in different ways: a namespace that may be in one of three labels, a service as part of
-a longer name, a counter that was renamed. The queries of a dialect unite them, so that Prometheus returns one series
-for each key.
+Systems write the same thing in different ways: a namespace may be in one of three labels, a service may be part of a
+longer name, a counter may have been renamed. A dialect's queries unite these, so that Prometheus returns one series for
+each key.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from serve_app.collect.service_labels import SAFE
 from serve_app.settings.roles import Role
 
 SEPARATOR = r"\x1f"  # between joined labels; no name contains it
-NO_NAMESPACE = "default"  # of a service whose labels name none
+NO_NAMESPACE = "default"  # namespace of a service whose labels name none
 CALLEE = ("callee_namespace", "callee")
 CALLER = ("caller_namespace", "caller")
 NO_SEPARATOR = f"[^{SEPARATOR}]"
 POD = f"-{SAFE}"
-# Of a Deployment or DaemonSet, a StatefulSet, or anything else; the workload is $1$2$3.
+# A pod of a Deployment or DaemonSet, a StatefulSet, or anything else; the workload is $1$2$3.
 POD_NAME = f"(?:({NO_SEPARATOR}+?)(?:{POD}{{1,10}})?{POD}{{5}}|({NO_SEPARATOR}+?)-[0-9]+|({NO_SEPARATOR}+))"
 
 
@@ -27,11 +27,11 @@ class Derived:
     """A label that is derived from other labels.
 
     Attributes:
-        label: its name, which no series has; or a label of the series themselves, with :func:`first_of` that label.
+        label: its name. No series has it, or :func:`first_of` prefers the series' own value.
         labels: their values are joined in this order, each behind :data:`SEPARATOR`.
         pattern: regular expression for the whole joined text.
         value: the new value, with ``$1`` for the first group.
-        otherwise: the value where the result is empty. If it is empty too, the series is left out.
+        otherwise: the value if the result is empty. If this is empty, too, the series is left out.
     """
 
     label: str
@@ -41,11 +41,11 @@ class Derived:
     otherwise: str = ""
 
     def add_to(self, promql: str, *, is_new: bool = False) -> str:
-        """The expression, with this label in each of its series.
+        """Add this label to each series of the expression.
 
         Args:
-            is_new: whether no series has the label. VictoriaMetrics 1.79 writes what is in its memory into a new label
-                where nothing matches, so everything matches.
+            is_new: whether no series has the label. VictoriaMetrics 1.79 writes stale memory into a new label if the
+                pattern does not match, so the pattern always matches.
         """
         source = self.labels[0]
         if self.labels == (self.label,) and (self.pattern, self.value) == ("(.+)", "$1"):
@@ -70,11 +70,11 @@ def first_of(label: str, *labels: str, otherwise: str = "") -> Derived:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The labels of namespace and name, of a service or of both ends of a call.
+    """The namespace and name labels of a service, or both ends' labels of a call.
 
     Attributes:
-        derived: these labels, in the order of the key.
-        helpers: labels from which they are derived and which are derived themselves.
+        derived: these labels, in the key's order.
+        helpers: intermediate labels from which they are derived.
     """
 
     derived: tuple[Derived, ...]
@@ -110,7 +110,7 @@ class View:
         requests: rate of requests, 1/s.
         failures: rate of failed requests, 1/s.
         buckets: rates of histogram buckets, 1/s, and the factor that converts their bounds to s. A histogram counts for
-            keys that are in none before it.
+            keys that no histogram before it has.
     """
 
     requests: str
@@ -149,7 +149,7 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
 
 
 def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Query]:
-    """Queries for the keys of both, which are different keys with the same labels and units."""
+    """Unite queries for different keys with the same labels and units."""
     return {
         role: Query(
             f"{query.promql} or {second[role].promql}" if role in second else query.promql, query.labels, query.unit
@@ -163,7 +163,7 @@ def rates(*series: str) -> str:
 
 
 def added(*expressions: str) -> str:
-    """All series of the expressions: of different metrics, which may have the same labels."""
+    """All series of the expressions, whose different metrics may have the same labels."""
     return " or ".join(
         f'label_replace({one}, "metric", "{number}", "", "")' if number else one
         for number, one in enumerate(expressions)
@@ -171,7 +171,7 @@ def added(*expressions: str) -> str:
 
 
 def _unless(keys: Keys, promql: str, better: Sequence[str]) -> str:
-    """The expression, without the keys that one of ``better`` has."""
+    """The expression, without keys that one of ``better`` has."""
     return f"({promql} unless on ({by(keys.labels)}) ({' or '.join(better)}))" if better else promql
 
 

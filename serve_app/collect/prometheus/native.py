@@ -18,7 +18,7 @@ _GROUPING = re.compile(r"\b(by|on) \(([^()]*)\)")
 
 
 def native(dialect: Dialect) -> Dialect:
-    """The dialect with queries for native histograms. What needs single buckets finds none."""
+    """The dialect with queries for native histograms. Queries for single buckets find none."""
     metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
 
     def convert_all(queries: Any) -> dict[Role, Query]:
@@ -42,19 +42,19 @@ def native(dialect: Dialect) -> Dialect:
 
 
 def count_buckets(dialect: Dialect) -> Query | None:
-    """The number of buckets that a mesh has; None: its queries read none."""
+    """Query for the number of a mesh's buckets; None: the dialect reads none."""
     texts = [f"count({metric}_bucket{selector})" for metric, selector in _histograms(dialect)]
     return Query(" or ".join(texts), ()) if texts else None
 
 
 def count_native(dialect: Dialect) -> Query:
-    """The number of native histograms. A Prometheus without them refuses the query."""
+    """Query for the number of native histograms. A Prometheus without them refuses it."""
     texts = (f"count(histogram_count({metric}{selector}))" for metric, selector in _histograms(dialect))
     return Query(" or ".join(texts), ())
 
 
 def _histograms(dialect: Dialect) -> list[tuple[str, str]]:
-    """Metrics and selectors of the buckets that are read, of services first."""
+    """Metrics and selectors of the buckets that are read; services come first."""
     texts = (query.promql for queries in (dialect.services, dialect.calls) for query in queries.values())
     return list(dict.fromkeys(pair for text in texts for pair in _BUCKETS.findall(text)))
 

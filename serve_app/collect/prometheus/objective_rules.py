@@ -1,4 +1,4 @@
-"""Rules for the objectives of front doors: how fast each one uses its error budget, and when that is an alert.
+"""Rules for front-door objectives: how fast each one uses its error budget, and when that raises an alert.
 
 Each objective has two recorded rates over five minutes: its requests, and its bad requests. Longer windows
 are sums of these, so that Prometheus reads a mesh's own series once, and only five minutes of them. The alerts are the
@@ -26,8 +26,8 @@ _RATIOS = {"5m": f"{RATIO}:rate5m"} | {
 }
 
 
-# Alerts: how many times faster than allowed a budget is used, in which long and in which short window, and severity.
-# Within its long window, each uses 2 to 10% of a budget of 30 days.
+# Alerts: how many times faster than allowed the budget is used, the long and short window, and the severity. Within its
+# long window, each uses 2 to 10% of a 30-day budget.
 BURNS = (
     (14.4, "1h", "5m", "critical"),
     (6, "6h", "30m", "critical"),
@@ -38,7 +38,7 @@ BURNS = (
 
 @dataclass(frozen=True, slots=True)
 class MeshObjectives:
-    """The objectives of the front doors of one mesh."""
+    """One mesh's front-door objectives."""
 
     mesh: str
     dialect: Dialect
@@ -50,7 +50,7 @@ def render_objective_rules(meshes: Iterable[MeshObjectives]) -> str:
     """Return a rule file for Prometheus (YAML), with one group for each mesh.
 
     Raises:
-        ValueError: a source has no buckets, which an objective of latency needs.
+        ValueError: a source has no buckets, which a latency objective needs.
     """
     lines = ["# Written by `tagae rules --objectives`: error budgets of front doors, and alerts on their burn rates."]
     lines.append("groups:")
@@ -79,8 +79,8 @@ def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
 
 
 def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> str:
-    """PromQL for its bad requests, 1/s. A service without failures has no series of them. Without requests, or without
-    the bound of the objective, there is no result, since nothing is known."""
+    """PromQL for an objective's bad requests, 1/s. A service without failures has no failure series. Without requests,
+    or without the objective's bound, there is no result, since nothing is known."""
     if objective.latency_seconds is None:
         failed = _of_service(mesh.dialect.services["failures"], mesh, objective)
         return f"({failed})\nor 0 * ({requests})"
@@ -99,7 +99,7 @@ def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> 
 
 
 def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matcher: str = "") -> str:
-    """PromQL for the sum of a service's series. Where several proxies report the same requests, the one that reports
+    """PromQL for the sum of a service's series. If several proxies report the same requests, the one that reports the
     most counts."""
     chosen = query.where(matcher) if matcher else query
     promql = chosen.at(RATE_SECONDS, match=mesh.match)
@@ -121,8 +121,8 @@ def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matche
 
 
 def _vector(labels: dict[str, str]) -> str:
-    """PromQL for one series with these labels, which a join selects by: the names of some dialects are made by the
-    query itself, so that no selector can have them."""
+    """PromQL for one series with these labels, for a join: some dialects' queries derive the names, so that no selector
+    can use them."""
     found = "vector(1)"
     for label, value in labels.items():
         found = f'label_replace({found}, "{label}", {json.dumps(original_name(value))}, "", "")'
@@ -130,7 +130,7 @@ def _vector(labels: dict[str, str]) -> str:
 
 
 def _spellings(bound: float) -> str:
-    """A regular expression for the ways in which exporters write a bound."""
+    """A regular expression for a bound's spellings in exporters."""
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 

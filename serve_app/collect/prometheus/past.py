@@ -1,8 +1,8 @@
-"""The past of a mesh from its Prometheus: snapshots of a period from range queries.
+"""A mesh's past from its Prometheus: snapshots of a period from range queries.
 
-The collector's queries and its code for their answers are used; only the client differs. It sends each query
-once for the whole period, and answers the instants of the period from the result. Rates are over the whole step between
-two snapshots, so that nothing between them is left out.
+It uses the collector's queries and the code that reads their answers; only the client differs. The client sends each
+query once for the whole period, and answers the period's instants from the result. Rates are over the whole step
+between two snapshots, so that nothing between them is left out.
 """
 
 import time
@@ -21,16 +21,16 @@ from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 
-MAX_SAMPLES = 1_000_000  # of all queries of a period together
+MAX_SAMPLES = 1_000_000  # limit for a period's queries together
 MAX_INSTANTS, MIN_INSTANTS = 600, 12  # of a period
-MAX_RANGE_SECONDS = 3600.0  # of a long period that is read in ranges
-RANGE_WITHIN_SECONDS = 60.0  # deadline of the queries of such a range
+MAX_RANGE_SECONDS = 3600.0  # a longer period is read in ranges of at most this
+RANGE_WITHIN_SECONDS = 60.0  # deadline for such a range's queries
 MAX_PERIODS = 4  # in memory
-RECENT_SECONDS = 300.0  # before the present, in which the data of a period may still change
+RECENT_SECONDS = 300.0  # younger data may still change
 
 
 class RangePrometheus(Prometheus):
-    """A client that answers the instants of a period from range queries, and other instants as usual."""
+    """A client that answers a period's instants from range queries, and other instants as usual."""
 
     _instants = Instants(0.0, 1.0, 0)
     _ranges: dict[str, RangeAnswer]
@@ -57,12 +57,11 @@ class RangePrometheus(Prometheus):
 
 
 class PastSource(MeshSource):
-    """Polls instants of the past of one mesh from range queries. What it learns about the mesh stays from one range to
-    the next.
+    """Polls past instants of one mesh from range queries. It remembers between ranges what it learned about the mesh.
 
     Args:
         step: time between two instants, s; their rates are over at least that.
-        within: deadline of the queries of a range, s.
+        within: deadline for a range's queries, s.
     """
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, step: float, within: float) -> None:
@@ -84,10 +83,11 @@ def count_samples(poll: Poll) -> int:
 
 
 def range_length(polls: Sequence[Poll], step: float) -> int:
-    """How many instants the next range of a long period may have: an hour of them, unless their samples are too many.
+    """How many instants the next range of a long period may have: an hour of them, or fewer if they have too many
+    samples.
 
     Args:
-        polls: of the range before it.
+        polls: the previous range's polls.
         step: time between two instants, s.
     """
     largest = max(map(count_samples, polls))
@@ -127,7 +127,7 @@ class PastPeriod:
         return self._instants.count
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        """Yield the snapshots that there are data for, oldest first.
+        """Yield the snapshots with data, oldest first.
 
         Raises:
             NoTelemetry: if there is none.
@@ -152,15 +152,14 @@ class PastPeriod:
 class PastSnapshots:
     """The snapshots of a period."""
 
-    step_seconds: float  # between two of them, over which their rates are
+    step_seconds: float  # between two of them; also their rate window
     begin: float  # Unix time of the first instant
     count: int  # of instants
-    snapshots: tuple[MeshSnapshot, ...]  # oldest first; without those for which Prometheus has no data
+    snapshots: tuple[MeshSnapshot, ...]  # oldest first, without instants for which Prometheus has no data
 
 
 class PastReader:
-    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are
-    remembered.
+    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are cached.
 
     Args:
         meshes: by name; they may change.
@@ -175,11 +174,11 @@ class PastReader:
         """The snapshots of a period, at most ``points``.
 
         Raises:
-            NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
+            NoTelemetry: the mesh has no Prometheus, or Prometheus has no data for the period.
         """
         settings = self._settings(mesh)
         key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
-        with self._lock:  # a second request for a period waits, and finds it here
+        with self._lock:  # a second request for a period waits, and then finds it in the cache
             if key not in self._known:
                 found = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
                 if end.timestamp() > time.time() - RECENT_SECONDS:
@@ -191,7 +190,7 @@ class PastReader:
             return self._known[key]
 
     def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
-        """The snapshot of an instant. Errors as in :meth:`read`."""
+        """The snapshot of an instant. Raises the errors of :meth:`read`."""
         settings = self._settings(mesh)
         with self._lock:
             collector = self._collector.model_copy(update={"deadline_seconds": self._within})

@@ -1,17 +1,18 @@
-"""Pods of a cluster: the workload that owns each, and the share of its CPU and memory that it uses.
+"""A cluster's pods: each pod's workload, and the share of its CPU and memory that it uses.
 
-cAdvisor reports containers, kube-state-metrics reports containers, pods and owners. Prometheus removes the duplicates
-of each series; the joins are made here. In PromQL they cost Prometheus two to four times as much, and one pod that
-two exporters describe differently fails a whole query.
+cAdvisor reports containers; kube-state-metrics reports containers, pods and owners. Prometheus removes each series'
+duplicates, and this module joins the results. Joins in PromQL would cost Prometheus two to four times as much, and one
+pod that two exporters describe differently would make a whole query fail.
 
-- **Duplicates.** Two replicas of kube-state-metrics, two endpoints of a kubelet, pairs of Prometheus servers and
-  federation report a container more than once. It counts once, with its newest memory.
-- **Containers.** Those that run as long as their pod: init containers only if they always restart (native sidecars).
-- **Capacity.** The limits of a pod, if each of its containers has one; else its requests. CPU and memory are
-  independent. A container with neither may use its whole node: the pod then counts with the tighter of two, its other
-  containers against their limits or requests, and all of its containers against the node. So neither a small sidecar
-  without limits nor a small limit of a sidecar hides a shortage.
-- **Pods.** Those that run, and whose usage and capacity are both known.
+- **Duplicates.** If kube-state-metrics has two replicas, a kubelet two endpoints, Prometheus a second server or
+  federation, a container is reported more than once. It counts once, with its newest memory.
+- **Containers.** Containers count if they run as long as their pod; init containers only if they always restart (native
+  sidecars).
+- **Capacity.** A pod's limits, if each of its containers has one; else its requests. CPU and memory are independent. A
+  container with neither may use its whole node: the pod then counts with the tighter of two, its other containers
+  against their limits or requests, and all of its containers against the node. So neither a small sidecar without
+  limits nor a small limit of a sidecar hides a shortage.
+- **Pods.** Pods count if they run and both their usage and capacity are known.
 - **Workloads.** The top owner that kube-state-metrics names: Deployments, Argo Rollouts and other owners of replica
   sets, CronJobs, deployment configs; any other controller is the workload itself, and so is a pod without one.
 """
@@ -31,7 +32,7 @@ from serve_app.collect.prometheus.query import Join, Query
 from serve_app.collect.prometheus.workloads import WorkloadServices, serve, services_of
 from serve_app.collect.service_labels import SAFE
 
-# The parts of these keys that other queries share are next to each other, so that they can be cut out.
+# Parts of these keys that other queries share are adjacent, so that they can be sliced.
 POD = ("pod", "namespace")
 CONTAINER = ("container", *POD)
 OWNER = ("namespace", "owner_kind", "owner_name")
@@ -42,19 +43,19 @@ RUNNING = 'container!="",container!="POD"'
 CPU, MEMORY = "cpu", "memory"
 RESOURCES = (CPU, MEMORY)
 OWNERS, PARENTS, NODES, ENDED, CORDONED = "owners", "parents", "nodes", "ended", "cordoned"
-GONE_WINDOWS = 2.0  # rate windows after which a pod is gone although its series still have a value
+GONE_WINDOWS = 2.0  # age in rate windows above which a pod is gone although its series still have a value
 
 _NOT_WORKLOADS = f"{NO_OWNER}|Node"  # a node owns the pods of its kubelet's own manifests
-# Controllers that other controllers own. A controller without replicas is left out: there are ten old replica sets of
-# each deployment. Without its series, which many clusters drop for that reason, the owner's name is what Kubernetes
-# made the controller's name from.
+# Controllers that other controllers own. A controller without replicas is left out: each deployment has ten old replica
+# sets. If their series are missing, because many clusters drop them for that reason, the owner's name is the
+# controller's name without its suffix.
 _OWNED = {
     "ReplicaSet": ("replicaset", "kube_replicaset_spec_replicas", f"-{SAFE}{{1,10}}"),
     "Job": ("job_name", "kube_job_status_active", r"-\d{8,10}"),
     "ReplicationController": ("replicationcontroller", "kube_replicationcontroller_spec_replicas", r"-\d+"),
 }
 _SUFFIXES = {kind: re.compile(f"(.+){suffix}") for kind, (_, _, suffix) in _OWNED.items()}
-# Bytes that memory is below, 4 TiB: a sample's age and its value share the 53 bits of a number without loss.
+# Memory is below this number of bytes, 4 TiB, so that a sample's age and value share a number's 53 bits without loss.
 _MAX_MEMORY = 2**42
 _BY_CONTAINER = f"max by ({', '.join(CONTAINER)})"
 
@@ -67,7 +68,7 @@ def _parents(kind: str, label: str, replicas: str) -> str:
 
 
 def _owners() -> str:
-    """The value is the time of the sample, which shows whether the pod is still there."""
+    """The value is the sample's time, which shows whether the pod still exists."""
     owned = f'timestamp(kube_pod_owner{{$match owner_kind!~"{_NOT_WORKLOADS}",{CONTROLLER}}})'
     bare = f'timestamp(kube_pod_owner{{$match owner_kind=~"{_NOT_WORKLOADS}"}})'
     named = f'label_replace({bare}, "owner_name", "$1", "pod", "(.*)")'
@@ -84,8 +85,8 @@ def _cpu_usage() -> str:
 
 
 def _memory_usage() -> str:
-    """The newest sample of each container: after a restart, the old series keeps its value for up to five minutes,
-    because samples of cAdvisor carry times of their own. The greatest sum of time and value is the newest."""
+    """Each container's newest sample. After a restart, the old series keeps its value for up to five minutes, because
+    cAdvisor's samples have their own timestamps. The largest sum of time and value is the newest."""
     series = f"container_memory_working_set_bytes{{$match {RUNNING}}}"
     newest = f"floor(timestamp({series}) - time() + 1024) * {_MAX_MEMORY} + {series}"
     return f"{_BY_CONTAINER} ({newest}) % {_MAX_MEMORY}"
@@ -138,15 +139,15 @@ USAGE_QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class PodCoverage:
-    """Which pods, workloads and services of a cluster belong together.
+    """How a cluster's pods, workloads and services match.
 
     Attributes:
         pods: pods that run.
-        without_owner: pods with usage that kube-state-metrics does not know. They count for no service.
+        without_owner: pods with usage that are unknown to kube-state-metrics. They count for no service.
         without_capacity: pods with usage, and neither a limit nor a request nor a known node. They are left out.
         unmatched_workloads: workloads with pods in a namespace of the mesh that serve none of its services.
         workloads_elsewhere: number of workloads in other namespaces.
-        services_without_pods: services of the mesh whose CPU and memory nothing can show.
+        services_without_pods: services of the mesh whose CPU and memory cannot be known.
     """
 
     pods: int
@@ -173,7 +174,7 @@ class Pods:
         newest_first = np.argsort(-recent.array, kind="stable")
         tops = KeyMap(keys, lambda owner: _top_owner(owner, parents))(recent.part(1))
         pods, place = np.unique(recent.part(0, 2)[newest_first], return_index=True)
-        # The last owner of a pod is the one that counts.
+        # If a pod has several owners, the last one counts.
         self._workload_of = Column(keys, pods, tops[newest_first][place].astype(np.float64))
         self._running = np.setdiff1d(pods, known[ENDED].numbers if ENDED in known else ())
         self._measured = {
@@ -192,14 +193,14 @@ class Pods:
         return Column(self._keys, used.numbers, used.array / capacity.array)
 
     def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
-        """Usage of each pod, and what it may use; only of pods of which both are known."""
+        """Each pod's usage and capacity, if both are known."""
         columns = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
         containers = np.unique(np.concatenate([one.numbers for one in columns]))
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
         used, limit, request = (one.at(containers) for one in columns)
 
         def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
-            """``[P]`` sum over these containers of each pod."""
+            """``[P]`` each pod's sum over these containers."""
             return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
 
         runs, is_limited = np.isfinite(used), limit > 0
@@ -216,7 +217,7 @@ class Pods:
         return next(found), next(found)
 
     def _node_sizes(self, resource: str) -> Column:
-        """What the nodes of pods have for all of their pods."""
+        """Each pod's node capacity."""
         nodes, sizes = self._known.get(NODES), self._known.get(f"{resource}_allocatable")
         if nodes is None or sizes is None:
             return Column.of({}, self._keys)
@@ -231,7 +232,7 @@ class Pods:
         return frozenset(self._keys.name(self._workloads(on_them)))
 
     def by_workload(self, column: Column, how: Join) -> Column:
-        """Join the values of pods that have the same workload.
+        """Join the values of pods with the same workload.
 
         Args:
             column: keys end with pod and namespace.
@@ -245,7 +246,7 @@ class Pods:
         return Column.join(self._keys, numbers, column.array[usable], how)
 
     def _workloads(self, pods: IntArray) -> IntArray:
-        """The workloads of these pods, each once."""
+        """The distinct workloads of these pods."""
         workloads = self._workload_of.at(pods)
         return np.unique(workloads[np.isfinite(workloads)].astype(np.int64))
 
@@ -282,7 +283,7 @@ class Pods:
 
 
 def _top_owner(owner: Key, parents: Mapping[Key, str]) -> Key:
-    """Namespace and name of the workload of a controller."""
+    """A controller's workload: namespace and name."""
     namespace, kind, name = owner
     if owner not in parents and (made_from := _SUFFIXES.get(kind)) and (match := made_from.fullmatch(name)):
         return namespace, match[1]

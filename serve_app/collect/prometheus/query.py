@@ -1,6 +1,6 @@
-"""Queries of one kind of mesh: PromQL by role, the labels that name services, the unit.
+"""The queries for one kind of mesh: PromQL by role, the labels that name services, the unit.
 
-Labels of a result are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
+A result's labels are not renamed: a query lists which of them are namespace and name. ``$window`` is the rate window.
 It should be at least four scrape intervals long, or a late scrape leaves gaps. ``$long_milliseconds`` is a regular
 expression for the bounds of buckets that count long requests.
 """
@@ -20,22 +20,22 @@ BRACES = rf"\{{(?:[^\"'`{{}}]|{TEXT})*\}}"
 _RANGE = re.compile(rf"((?:{_NAME})?{BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
 _RATE = re.compile(rf"\brate(\((?:(?:{_NAME})?{BRACES}|{_NAME})\[\$window\]\))")
-# Labels that Istio fills only after a connection, and the label of the caller that stands for it in calls without one.
+# Labels that Istio fills only after a connection, with the caller's label that replaces each in calls without one.
 _FILLED_LATE = {
     "destination_cluster": "source_cluster",
     "destination_service_namespace": "source_workload_namespace",
     "destination_workload_namespace": "source_workload_namespace",
 }
-RECORDED_FROM_CALLS = 2000  # in a mesh; smaller ones are read from counters, since their rules save little
+RECORDED_FROM_CALLS = 2000  # number of calls; smaller meshes are read from counters, since their rules save little
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Matchers of the series of one mesh.
+    """Matchers for one mesh's series.
 
     Attributes:
         values: allowed values by label; literal, never patterns.
-        allows_none: whether a series may lack a label: exporters beside a mesh often have no label of its cluster.
+        allows_none: whether a series may lack a label: exporters beside a mesh often lack its cluster label.
     """
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Match:
         return "".join(_matcher(label, tuple(dict.fromkeys((*of, *none)))) for label, of in self.values.items())
 
     def apply(self, promql: str) -> str:
-        """Replace each ``$match`` with the matchers. Rates include the series that fit but for labels that were not
-        filled."""
+        """Replace each ``$match`` with the matchers. Rates also include series that fail to match only by labels that
+        were not filled."""
         late = [label for label in self.values if label in _FILLED_LATE]
         if late:
             kinds = [self, *map(self._unfilled, dict.fromkeys([*((label,) for label in late), tuple(late)]))]
@@ -59,7 +59,7 @@ class Match:
         return self._restrict(promql)
 
     def _unfilled(self, labels: tuple[str, ...]) -> "Match":
-        """Matchers of the series of which these labels were not filled."""
+        """Matchers for series whose ``labels`` were not filled."""
         of_callers = {_FILLED_LATE[label]: self.values[label] for label in labels}
         return replace(self, values={**of_callers, **self.values, **dict.fromkeys(labels, (LATE,))})
 
@@ -103,14 +103,14 @@ class Query:
     Attributes:
         promql: the query, with ``$window`` for the rate window, ``$since`` for the time since the previous poll and
             ``$match`` at the start of each selector for the matchers of the settings.
-        labels: labels of namespace and name; for calls, of the source and then of the destination. ``=text`` stands for
+        labels: namespace and name labels; for calls, of the source, then of the destination. ``=text`` stands for
             the constant text, for meshes without namespaces, ``?label`` for one that a series may lack, and ``a|b`` for
             the first of several that is not empty.
         unit: factor that converts a value to s, 1/s or a ratio.
-        joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
+        joined_by: how to join the values of series with the same key: rates, counts and buckets are added; for
             quantiles, states, recorded values and groups, the largest counts.
-        is_verbatim: its rates stay unchanged, in a query of the settings or beside what is no rate.
-        views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
+        is_verbatim: its rates stay unchanged, in a query from the settings or one that also has other functions.
+        views: for a bucket query that unites metrics with different units: each metric's PromQL and unit. ``promql``
             has all of them in the same unit. Empty if there is one metric.
     """
 
@@ -131,11 +131,11 @@ class Query:
     ) -> str:
         """The query for one poll, only for series that fit ``match``.
 
-        A rate is read as the increase over the window. They are the same in Prometheus. VictoriaMetrics keeps the full
-        rate of a series that has ended for a whole window, and a restart would double the rate of its service.
+        A rate is read as the increase over the window. They are the same in Prometheus. In VictoriaMetrics, a series
+        that has ended keeps its full rate for a whole window, so a restart would double its service's rate.
 
         Args:
-            per_second: whether the values are rates, 1/s; otherwise what has increased within the window.
+            per_second: whether the values are rates, 1/s; otherwise they are increases within the window.
         """
         promql, count = match.apply(self.promql), 0
         if not self.is_verbatim:
@@ -150,20 +150,20 @@ class Query:
         return promql
 
     def where(self, matcher: str) -> "Query":
-        """The query for the series that fit one more matcher; of a built-in query only."""
+        """The query with one more matcher; for built-in queries only."""
         return replace(self, promql=self.promql.replace("$match", f"$match {matcher},"))
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Telemetry that a dialect cannot use because a system is not configured for it.
+    """Telemetry that a dialect lacks because a system is not configured for it.
 
     Attributes:
         name: what is missing, in a few words.
-        promql: the number of series that are concerned; an empty result or 0 if nothing is missing.
+        promql: the number of affected series; an empty result or 0 if nothing is missing.
         cost: what is lost.
         remedy: what to configure in that system, or in ours.
-        of_calls: it is about calls, so nothing is missing if another source of the mesh has them.
+        of_calls: whether calls are missing, which is no gap if another source of the mesh has them.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Dialect:
         name: value of the setting ``source``.
         services, calls: queries by role. ``requests`` is required. A service without a ``failures`` series had no
             failure. Latencies come from ``buckets``, or from ``p50`` and ``p99``.
-        signature: at least one of these series exists in every mesh of this kind.
+        signature: every mesh of this kind has at least one of these series.
         external: names of callers that are not services; their calls count as traffic from outside.
         serves: which workload serves which service: namespace and name of both, and how many requests it has answered.
             None if they have the same name.
@@ -189,16 +189,16 @@ class Dialect:
             the workload.
         relays: callers that may pass on the requests of others: to a service that is not measured itself, and that
             others call. Those requests count once. None if there are no such proxies.
-        names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
-        reporters: which proxies report the requests of services, and which the requests of calls, the preferred one
-            first. The queries have the label ``reporter`` behind the names. Empty if each request is reported once.
+        names_workloads: whether services, too, are named by their workload and need the names that ``serves`` gives.
+        reporters: the proxies that report requests of services, and those for calls, the preferred one first. The
+            queries have the label ``reporter`` after the names. Empty if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
             are unknown while long requests end.
         front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
             measurements of the services behind it do not count.
         default_namespace: namespace of services that name none in their labels; empty if all do.
-        joined_names: namespace and name are one text with hyphens, so where one ends is a guess.
-        gaps: what may be missing in a mesh of this kind.
+        joined_names: namespace and name are one text with hyphens, so the boundary is a guess.
+        gaps: telemetry that may be missing in a mesh of this kind.
         beside: further dialects of the same mesh. They add services and calls that this one does not measure.
     """
 
@@ -221,7 +221,7 @@ class Dialect:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and the names of those beside it."""
+        """Its name, and the names of dialects beside it."""
         return (self.name, *(one.name for one in self.beside))
 
 

@@ -1,4 +1,4 @@
-"""What a survey found, in sentences for people: how the series of a mesh arrive, and where they come from."""
+"""Describes a survey's findings in sentences: how a mesh's series arrive, and where they come from."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from model.names import list_first
 from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Split
-from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
+from serve_app.collect.prometheus.groups import MIN_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.survey import Survey, is_set, make_plan
 from serve_app.settings import CollectorSettings
 
 MAX_NAMED = 5
 MESH, CONTAINERS = "the mesh", "containers"
-ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
+WHOLE_MESH_SHARE = 0.95  # a larger share of the services counts as the whole mesh
 
 
 def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding, ...]:
-    """What a survey found, usual or not; nothing without a survey."""
+    """A survey's findings, usual or not; nothing without a survey."""
     if survey is None:
         return ()
     plan, given = make_plan(collector, survey), collector.window_seconds
@@ -58,7 +58,7 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             remedy += f"; recording rules must be written with window_seconds = {window:g}"
         yield _unusual("scrapes", f"{scraped}: their rates are over {window:g} s", remedy)
     longest = max([found.interval_seconds, *(part.interval_seconds for part in found.slow)])
-    if window < ENOUGH_SCRAPES * longest:
+    if window < MIN_SCRAPES * longest:
         setting = f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}"
         few = f"rates over window_seconds = {window:g} have too few samples, and services come and go"
         remedy = f"set {setting}, or scrape_interval to {window / SCRAPES_PER_WINDOW:g} s"
@@ -82,7 +82,7 @@ def _lag(survey: Survey, collector: CollectorSettings) -> Iterator[Finding]:
     late = survey.mesh.late_seconds
     if not late:
         return
-    share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
+    share = "" if survey.mesh.late_share > WHOLE_MESH_SHARE else f" of {survey.mesh.late_share:.0%} of the services"
     seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
     needed = collector.behind_seconds + survey.lag_seconds
     setting = f"behind_seconds = {needed:.0f}"

@@ -1,4 +1,4 @@
-"""The replies of a store: their series, or why there are none and what to do about it.
+"""Replies of a metrics store: their series, or why there are none and what to do about it.
 
 A reply may say that a part of it is missing. Then the query counts as failed:
 
@@ -25,8 +25,8 @@ import requests
 
 API_PATH = "/api/v1"
 QUERY_PATH = f"{API_PATH}/query"
-MAX_DETAIL = 300  # characters of a failure's description
-_SEARCHED = 1 << 16  # bytes of a body in which a message is looked for
+MAX_DETAIL = 300  # characters in a failure's description
+_SEARCHED = 1 << 16  # search for a message in this many bytes of a body
 
 Failure = Literal[
     "unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy", "incomplete"
@@ -37,8 +37,8 @@ class QueryFailed(requests.RequestException):
     """A query without a usable reply, and why.
 
     Attributes:
-        status: of the reply; 0 unless the reply refuses the query.
-        warnings: what the store said about the query and its answer.
+        status: HTTP status if the reply refuses the query; else 0.
+        warnings: the store's remarks on the query and its answer.
     """
 
     def __init__(self, failed: Failure, detail: str, status: int = 0, warnings: tuple[str, ...] = ()) -> None:
@@ -57,8 +57,8 @@ LOGIN = (
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 
 
-# A reply can hold hundreds of thousands of these. gc=False is safe, because none can be part of a cycle.
-# Any part may be null: some stores and gateways write null for an empty list.
+# A reply can hold hundreds of thousands of the following. gc=False is safe, because they never form cycles.
+# Any field may be null: some stores and gateways write null for an empty list.
 class TimedValue(msgspec.Struct, array_like=True, gc=False):
     """The time and the value of a sample."""
 
@@ -67,7 +67,7 @@ class TimedValue(msgspec.Struct, array_like=True, gc=False):
 
 
 class StoreSeries(msgspec.Struct, gc=False):
-    """A series of a reply: ``value`` at an instant, or ``values`` of a range. A native histogram has neither."""
+    """A reply's series: ``value`` at an instant, or ``values`` over a range. A native histogram has neither."""
 
     metric: msgspec.Raw
     value: TimedValue | None = None
@@ -89,13 +89,13 @@ class _Body(msgspec.Struct):
 
 
 class Result(list[StoreSeries]):
-    """The series of a reply, and what the store said about the query."""
+    """A reply's series, and the store's remarks on the query."""
 
     warnings: tuple[str, ...] = ()
 
 
 class StoreReply(requests.Response):
-    """A reply that was read to its end.
+    """A reply whose body has been read completely.
 
     Attributes:
         harmless: texts; a warning that contains one of them does not make the reply incomplete.
@@ -107,7 +107,7 @@ class StoreReply(requests.Response):
         """The body, decoded by schema: a tenth of the time that dictionaries take.
 
         Raises:
-            QueryFailed: the body is unreadable or incomplete, or has another type of result than the query.
+            QueryFailed: the body is unreadable or incomplete, or its result type does not fit the query.
         """
         if is_html(self):
             raise QueryFailed("unreadable", f"expected JSON, got {html_page(self)}; {LOGIN}")
@@ -145,7 +145,7 @@ def _decode(content: bytes) -> _Body:
 _HINTS = re.compile(
     r"PromQL (info|warning)\b"
     r"|\d+ more (info|warning) annotations omitted"  # Prometheus sends the first ten of each kind
-    # Texts of the same hints without their beginning, as older versions and other engines write them.
+    # The same hints without the prefix, as older versions and other engines write them.
     r"|metric might not be a counter"
     r"|bucket label \S+ is missing or has a malformed value|no bucket label or malformed label value"
     r"|histogram_quantile (needed to be )?fixed for monotonicity|input to histogram_(quantile|fraction)"
@@ -155,15 +155,15 @@ _HINTS = re.compile(
     r"|resolution larger than query range",  # M3: the query asks for more detail than is stored
     re.IGNORECASE,
 )
-# A text with one of these is not a hint, whatever else it says.
+# A text with one of these words is never a hint.
 _CUT = re.compile(
     r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE
 )
 
 
 def is_hint(warning: str) -> bool:
-    """Whether a warning is a remark about the query, and not about the answer."""
-    if re.match(r"PromQL (info|warning)\b", warning):  # may quote any name of a metric
+    """Whether a warning concerns the query and not the answer."""
+    if re.match(r"PromQL (info|warning)\b", warning):  # may quote any metric name
         return True
     return bool(_HINTS.search(warning)) and not _CUT.search(warning)
 
@@ -201,8 +201,8 @@ def refusal(reply: requests.Response, method: str) -> QueryFailed:
 
 
 def _redirect(url: str, location: str) -> str:
-    """What to do about a redirect. Its query can have a secret, so it is left out; it is never followed, because it
-    would carry credentials to another server."""
+    """What to do about a redirect. Its query may contain a secret, so it is not shown. It is never followed, because
+    that would send credentials to another server."""
     target, own = urlsplit(urljoin(url, location)), urlsplit(url)
     where = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
     if target.hostname == own.hostname and target.path.endswith(QUERY_PATH):
@@ -211,7 +211,7 @@ def _redirect(url: str, location: str) -> str:
 
 
 def is_html(reply: requests.Response) -> bool:
-    """Whether a reply is a page for people. Some gateways call JSON text/html, so its first character decides."""
+    """Whether a reply is a web page. Some gateways label JSON as text/html, so the first character decides."""
     begin = reply.content[:200].lstrip()[:1]
     return begin == b"<" or (begin not in (b"", b"{") and "text/html" in reply.headers.get("Content-Type", "").lower())
 
@@ -224,7 +224,7 @@ def html_page(reply: requests.Response) -> str:
 
 
 def _text(reply: requests.Response) -> str:
-    """The message of a reply: of Prometheus' error, or the start of any other body, in one line."""
+    """A reply's message in one line: Prometheus' error, or the start of any other body."""
     if is_html(reply):
         return html_page(reply)
     text = reply.content[:_SEARCHED].decode("utf-8", "replace")

@@ -1,13 +1,13 @@
-"""One row for each service and for each call, although several proxies report a request, and names differ.
+"""Reduces services and calls to one row each, although several proxies report a request, and names differ.
 
 A gateway or a sidecar reports a request as its source, a waypoint on the way reports it again, and the sidecar of the
 destination a third time. Each sees all requests of a call or, while a mesh moves from sidecars to waypoints, some of
-them. So the reporters of a call are never added: the one with most requests counts. Latencies come from the preferred
-reporter that sees nearly all requests, and never from several, because each one measures another way.
+them. So a call's reporters are never added: the one with the most requests counts. Latencies come from one preferred
+reporter that sees nearly all requests, because reporters measure in different ways.
 
-The sidecar of a destination behind a waypoint may take the waypoint for the caller. A caller that nothing else knows,
-of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out. A gateway that passes
-requests on to an external service is left out like this, too.
+A destination's sidecar may see the waypoint in front of it as the caller. If a waypoint reports a destination's
+requests, a caller that appears nowhere else is this waypoint, and its calls are left out. Calls of a gateway that
+passes requests on to an external service are left out in the same way.
 """
 
 import numpy as np
@@ -18,22 +18,22 @@ from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.keys import Column, Columns, KeyMap, KeyTable
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
-NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
-MIN_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
-LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of the reporter that sees most
+MIN_SEEN_SHARE = 0.8  # share of the requests; scrapes at different times cause smaller differences
+MIN_SHARE = 0.01  # share of a row's requests from which one part can move its p99
+LARGEST = ("requests", "failures", "cancelled", "long_requests")  # the reporter that sees most counts
 QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
 
 def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts: int) -> dict[str, Column]:
-    """Columns of services, or of calls, with one row for each.
+    """Reduce the columns of services or calls to one row each.
 
     Args:
-        columns: by role; ``requests`` is required. Keys have the names, and behind them the reporter if ``reporters``
-            are given.
-        reporters: the preferred one first. Others count after these.
+        columns: by role; ``requests`` is required. Keys are the names, followed by the reporter if ``reporters`` are
+            given.
+        reporters: the preferred one first. Others follow.
         shown: names to show, by key.
-        parts: of the names.
+        parts: number of names in a key.
     """
     named = {role: shown(column.numbers) for role, column in columns.items()}
     if not reporters and all((named[role] == column.numbers).all() for role, column in columns.items()):
@@ -68,16 +68,16 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
 
 
 def _best(requests: Numbers, cells: IntArray) -> IntArray:
-    """``[N]`` the preferred reporter that sees nearly all requests; the first one with any series if no requests are
-    known."""
-    nearly_all = requests >= NEARLY_ALL * np.fmax.reduce(requests, axis=1)[:, None]
+    """``[N]`` the preferred reporter among those that see nearly all requests; without requests, the first one with any
+    series."""
+    nearly_all = requests >= MIN_SEEN_SHARE * np.fmax.reduce(requests, axis=1)[:, None]
     reports = np.bincount(cells, minlength=requests.size).reshape(requests.shape) > 0
     best: IntArray = np.where(nearly_all.any(axis=1)[:, None], nearly_all, reports).argmax(axis=1)
     return best
 
 
 def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
-    """``[N]`` whether one of the services is none."""
+    """``[N]`` whether one of the services has no name."""
     nameless = keys.number(NO_SERVICE)
     found: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
     return found
@@ -97,12 +97,12 @@ def _calls_of_waypoints(
 
 
 def without_relayed(requests: Column, services: Column, relays: IntArray) -> Column:
-    """The requests of calls, without those that a relay passes on to a service that is not measured itself and that
-    others call.
+    """Requests of calls, without requests that a relay passes on to a service that is not measured itself and has other
+    callers.
 
     Args:
-        services: requests of the services that are measured themselves.
-        relays: numbers of services.
+        services: requests of services that are measured themselves.
+        relays: service numbers.
     """
     keys, callee = requests.table, requests.part(2)
     by_relay = keys.among(requests.part(0, 2), relays)
@@ -119,11 +119,11 @@ def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:
 
 
 def _quantiles(role: str, values: Numbers, cells: IntArray, weights: Numbers, requests: Numbers) -> Numbers:
-    """Quantiles by reporter. Where several rows become one, the row with most requests gives the p50, and the slowest
-    row with a notable share of the requests the p99."""
+    """Quantiles by reporter. If several rows become one, the p50 comes from the row with the most requests, and the p99
+    from the slowest row with a notable share of them."""
     is_part = ~np.isnan(values)
     if role != "p50":
-        is_part &= ~(np.nan_to_num(weights, nan=-1.0) < MIN_SHARE * requests.flat[cells])  # of no known requests: alone
+        is_part &= ~(np.nan_to_num(weights, nan=-1.0) < MIN_SHARE * requests.flat[cells])  # alone without requests
     rank = np.where(np.isnan(weights), -1.0, weights) if role == "p50" else values
     order = np.flatnonzero(is_part)
     order = order[np.argsort(rank[order], kind="stable")]

@@ -1,7 +1,7 @@
 """Recording rules for large meshes, whose histogram buckets are too many to fetch with each poll.
 
 Prometheus evaluates the rules once per interval. Rules and the queries that read them are built from the same dialect,
-so they cannot drift apart. The name of a rule contains the rate window; with another window, other rules are needed.
+so they cannot drift apart. A rule's name contains the rate window; another window needs other rules.
 """
 
 import json
@@ -19,8 +19,8 @@ from serve_app.collect.prometheus.long_requests import (
 from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query, by
 from serve_app.settings.roles import SHARES, Role
 
-SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name
-MAX_INTERVALS = 3.0  # age of recorded values, in intervals, above which the rules count as behind
+SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # prefixes of rule names
+MAX_INTERVALS = 3.0  # the rules are behind if recorded values are older than this number of intervals
 _NAMES: dict[Role, str] = {
     "requests": "requests:rate{window}",
     "failures": "failures:rate{window}",
@@ -46,8 +46,8 @@ class RecordingRules:
     """The recording rules of a dialect.
 
     Attributes:
-        dialect: queries that read the recorded series, with the same keys and quantiles instead of buckets.
-        calls: query for the number of recorded calls; empty result if there are no rules or they are behind.
+        dialect: queries for the recorded series, with the same keys, and quantiles instead of buckets.
+        calls: query for the number of recorded calls; its result is empty if the rules are missing or behind.
         rules: all rules; a rule uses only rules before it.
     """
 
@@ -59,7 +59,7 @@ class RecordingRules:
 def recording_rules(
     dialect: Dialect, interval_seconds: float, window_seconds: float, match: Match = EVERYTHING
 ) -> RecordingRules:
-    """The rules of a dialect, for evaluation every ``interval_seconds`` with rates over ``window_seconds``.
+    """Create a dialect's rules, for evaluation every ``interval_seconds`` with rates over ``window_seconds``.
 
     ``match`` restricts what is recorded. The series that are read have its labels, too: from the rules, or as external
     labels of the Prometheus that evaluates them.
@@ -73,7 +73,7 @@ def recording_rules(
         for role, query in _recorded_queries(originals, window_seconds, needs_long):
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
             rules.append(Rule(name, query.at(window_seconds, match=match)))
-            # max, because two Prometheus servers may record the same mesh. Other labels are of other requests.
+            # max, because two Prometheus servers may record the same mesh. Other labels mean other requests.
             queries[level][role] = Query(
                 f"max by ({by(query.labels)}) ({name}{{$match}})",
                 query.labels,
@@ -93,7 +93,7 @@ def render_rules(
 ) -> str:
     """A rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant.
 
-    Recorded series get the labels of ``match``, which has one value for each.
+    Recorded series get the labels of ``match``, which must have one value per label.
     """
     labels = {label: values[0] for label, values in match.values.items()}
     lines = [

@@ -1,11 +1,12 @@
-"""The names of services whose workloads have other names, or whose labels were not filled.
+"""Finds the names of services whose workloads have other names, or whose labels were not filled.
 
 Calls name the callee by its Service and the caller by its workload, or by a label of its pods. Service ``cart-svc``
 with the workload ``cart`` would be two services, and the chain of calls would end at each of them. Which workload
 serves which Service is in the same metrics: the proxies count the requests of each workload by Service.
 
 Telemetry fills some labels only after a connection, so a refused call has the namespace or the cluster ``unknown``. It
-is a call to the known service of that name, never to a new one. Of several, the one nearest to the caller counts.
+is a call to the known service with that name, never to a new one. If there are several, the one nearest to the caller
+counts.
 """
 
 from collections import defaultdict
@@ -17,35 +18,36 @@ import numpy as np
 from serve_app.collect.prometheus.keys import Key
 from serve_app.collect.service_labels import LATE, OUTSIDE
 
-NO_SERVICE: Key = ("", "")  # the service of a row that belongs to none
-MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
-MAX_WORKLOADS = 100_000  # remembered, and services seen; beyond that, the oldest are forgotten
+NO_SERVICE: Key = ("", "")  # the service of a row without one
+MORE_REQUESTS = 2.0  # a name with this many times the present name's requests replaces it
+MAX_WORKLOADS = 100_000  # also for services; beyond that, the oldest are forgotten
 
 
 @dataclass(slots=True)
 class ServiceNames:
-    """Which Service a workload, or a caller, belongs to. It is remembered: a service without traffic keeps its name.
+    """The Service of each workload or caller. Names are remembered: a service without traffic keeps its name.
 
-    A workload may serve several Services, for example one for users and one for administrators. It gets the name of the
-    Service with its own name; otherwise of the one with most requests so far, and of equal ones the first by name.
+    A workload may serve several Services, for example one for users and one for administrators. It is named after the
+    Service with its own name; otherwise after the one with the most requests so far, and among equal ones after the
+    first by name.
 
     Attributes:
         unnamed: names that belong to no workload, such as ``unknown``.
-        version: another one after each change by which a service may get another name.
+        version: increases whenever a service may have got another name.
     """
 
     unnamed: frozenset[str] = frozenset()
     version: int = 0
-    _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by its Service
+    _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by Service
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
-    _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
-    _contested: set[Key] = field(default_factory=set)  # callers of which several Services are known
+    _names: dict[Key, Key] = field(default_factory=dict)  # current names, by caller
+    _contested: set[Key] = field(default_factory=set)  # callers with several known Services
     _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
     _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
 
     def see(self, services: Iterable[Key]) -> None:
-        """Learn which services there are. Those whose labels were not filled may be one of them."""
+        """Learn which services exist. Labels that were not filled may mean one of them."""
         for key in services:
             if key in self._seen or not key[0] or LATE in (key[1], *_place(key)):
                 continue
@@ -58,10 +60,10 @@ class ServiceNames:
             self._by_name[oldest[1]].discard(oldest)
 
     def settle(self, service: Key, caller: Key | None = None) -> Key:
-        """The service that labels mean which were not filled; others are returned unchanged.
+        """The service that is meant if labels were not filled; other services are returned unchanged.
 
         Args:
-            caller: of a call; it finds a service without a namespace in its own.
+            caller: the call's caller; a service without a namespace is searched in the caller's namespace.
         """
         if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
             return service
@@ -84,7 +86,7 @@ class ServiceNames:
         return fitting[0] if len(fitting) == 1 else NO_SERVICE
 
     def settle_key(self, key: Key) -> Key:
-        """The key of a service, or of a call, with the services that are meant."""
+        """The key of a service or call, with the services that are meant."""
         first = self.settle(key[:2])
         if not key[2:]:
             return first if first[1] not in self.unnamed else NO_SERVICE
@@ -92,14 +94,14 @@ class ServiceNames:
         return (*first, *(second if second[1] not in self.unnamed else NO_SERVICE))
 
     def add_served(self, serves: Mapping[Key, float]) -> None:
-        """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
+        """Learn which workload serves which Service, from both joined keys and the requests so far."""
         has_new = False
         for key, count in serves.items():
             if key[1] not in self.unnamed:
                 self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
                 has_new |= key[2:4] not in counts
-                # A restart resets the counter, but not which Service is the main one.
+                # A restart resets the counter, but the main Service stays the same.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
         while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
@@ -109,7 +111,7 @@ class ServiceNames:
         """Learn which caller runs as which workload.
 
         Args:
-            asked: callers that were asked for; they are known from now on, even without a workload.
+            asked: callers in the query; they are known from now on, even without a workload.
         """
         for caller in asked:
             self._workloads.setdefault(caller, set())
@@ -118,19 +120,19 @@ class ServiceNames:
         self._rename(self._names)
 
     def is_known(self, caller: Key) -> bool:
-        """Whether the caller's workloads were asked for."""
+        """Whether the caller's workloads were queried."""
         return caller in self._workloads or caller[1] in self.unnamed
 
     def of(self, caller: Key) -> Key:
-        """The Service of a caller or of a workload; its own name if it serves none."""
+        """The Service of a caller or workload; its own name if it serves none."""
         name = self._names.get(caller)
         if name is None:
             self._names[caller] = name = self._choose(caller, caller)
         return name
 
     def of_callee(self, callee: Key) -> Key:
-        """The Service of a callee that may be named by its workload. A Service may have the name of a workload of
-        another one."""
+        """The Service of a callee that may be named by its workload. A Service may have the name of another Service's
+        workload."""
         return callee if callee in self._services else self.of(callee)
 
     def _rename(self, callers: Iterable[Key]) -> None:
@@ -160,7 +162,7 @@ class ServiceNames:
 
 
 def _place(service: Key) -> tuple[str, str]:
-    """Cluster, if namespaces begin with one, and namespace."""
+    """The cluster, if namespaces begin with one, and the namespace."""
     cluster, _, namespace = service[0].rpartition(".")
     return cluster, namespace
 

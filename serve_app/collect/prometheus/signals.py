@@ -1,14 +1,14 @@
-"""Signals from cAdvisor, kube-state-metrics, kubelets, exporters of brokers and the mesh in the same Prometheus.
+"""Signals from cAdvisor, kube-state-metrics, kubelets, broker exporters and the mesh in the same Prometheus.
 
 Few meshes have all of these series; a query for series that do not exist costs nearly nothing. Signals of pods are by
 pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 
-- CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
-  busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
-- Kills and restarts are differences of counters since the previous poll, so each is in exactly one snapshot.
+- CPU throttling is the share of throttled CPU periods in a service's most throttled container, over all pods: a busy
+  pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
+- Kills and restarts are counter differences since the previous poll, so each is in exactly one snapshot.
 - Disk is the fullest volume that a pod of the service mounts; 1 if one of their nodes reports disk pressure.
-- A queue belongs to the service of the settings, or to the only service or workload with the name of the queue or of
-  the consumer group.
+- A queue belongs to the service in the settings, or else to the only service or workload whose name is the queue's or
+  the consumer group's name.
 - Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
@@ -27,13 +27,13 @@ from serve_app.collect.prometheus.workloads import WorkloadServices, by_service
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
-MIN_THROTTLED = 0.01  # share of CPU periods that is sent
-MIN_CANCELLED = 0.01  # share of requests that is sent
-FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
-LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
+MIN_THROTTLED = 0.01  # share of CPU periods; smaller ones are left out
+MIN_CANCELLED = 0.01  # share of requests; smaller ones are left out
+MIN_CANCELLED_REQUESTS = 3.0  # requests in the rate window; fewer are chance
+MAX_SINCE_SECONDS = 600.0  # how far an event query looks back after failures
 
-# Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
-# own plugin for RabbitMQ has queues only in its detailed series.
+# Queue depth by broker: the series, and the label that names the queue or consumer group. RabbitMQ's own plugin for
+# Prometheus has queues only in its detailed series.
 BROKERS = {
     "kafka": ("kafka_consumergroup_lag", "consumergroup"),
     "kafka_lag_exporter": ("kafka_consumergroup_group_lag", "group"),
@@ -43,7 +43,7 @@ BROKERS = {
     "jetstream": ("jetstream_consumer_num_pending", "consumer_name"),
 }
 
-# What the doctor looks for, by source: a series that exists if the source does.
+# For the doctor, by source: a series that exists if the source does.
 THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
 VOLUMES, NODES = "volumes", "nodes"
 SOURCES = {
@@ -55,7 +55,7 @@ SOURCES = {
     VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
     NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
 }
-# Parts of the query of pods; the label `signal` has the name of the part.
+# Parts of the pod query; the label `signal` has the part's name.
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
 )  # fmt: skip
@@ -67,19 +67,19 @@ _CONTAINER = "by (namespace, pod, container)"
 class Queues:
     """Which service reads which queue."""
 
-    services: Mapping[str, str] = field(default_factory=dict)  # node id by queue or consumer group
-    promql: str = ""  # a further query, with the name of the queue in the label `queue`; empty: none
+    services: Mapping[str, str] = field(default_factory=dict)  # node ids by queue or consumer group
+    promql: str = ""  # a further query, with the queue's name in the label `queue`; empty: none
 
 
 def _increase(counter: str) -> str:
-    """The increase of a container's counter since the previous poll, where there is one. The maximum counts a counter
-    once that two targets report, or that has other labels since its exporter restarted."""
+    """The increase of a container's counter since the previous poll, if any. The maximum counts a counter once even if
+    two targets report it, or its labels changed when its exporter restarted."""
     value = f"max {_CONTAINER} ({counter}"
     return f"{value}) - {value} offset $since) > 0"
 
 
 def _rate(counter: str) -> str:
-    """A container counts once that two targets report."""
+    """A container that two targets report counts once."""
     return f"max {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
 
 
@@ -107,7 +107,7 @@ _DISK_PARTS = {VOLUMES: _VOLUME, NODES: _NODE}
 
 
 def _label(query: str, name: str, value: str) -> str:
-    """Set a label of all samples. The source label has no meaning: any value of it matches."""
+    """Set a label on all samples. The source label does not matter: any value matches."""
     return f'label_replace({query}, "{name}", "{value}", "pod", ".*")'
 
 
@@ -131,14 +131,14 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
 
 
 def _depth(series: str, label: str) -> str:
-    """The matched series of a broker. If there are none, all: a label may have another meaning there, such as the
-    cluster of brokers."""
+    """A broker's matched series; if there are none, all of them: there, a label may mean something else, such as the
+    broker cluster."""
     matched, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
     return f"({matched} or ({every} unless on () {matched}))"
 
 
 def by_workload(columns: Columns, pods: Pods | None) -> dict[str, Column]:
-    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
+    """Assign pod signals to workloads. Without ``pods``, these signals are unknown."""
     combined: dict[str, Join] = {PODS: "sum", DISK: "max"}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
@@ -155,7 +155,7 @@ def read_signals(
     """Read the signals of services.
 
     Args:
-        columns: by role and workload; a role that is missing was not asked, or its query failed.
+        columns: by role and workload; a missing role was not queried, or its query failed.
         workload_services: services of each workload; a workload that is missing serves the service of its own name.
 
     Returns:
@@ -193,22 +193,22 @@ def read_cancellations(
     """Read the share of requests on which callers gave up.
 
     Args:
-        cancelled, requests: 1/s by service; None: the mesh does not tell cancelled requests apart.
+        cancelled, requests: 1/s by service; None: the mesh does not distinguish cancelled requests.
     """
     if cancelled is None:
         return []
     all_requests = dict(_finite(requests))
     shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
     for key, rate in _finite(cancelled):
-        if key in shares and rate * window_seconds >= FEW_CANCELLED:
+        if key in shares and rate * window_seconds >= MIN_CANCELLED_REQUESTS:
             shares[key] = min(rate / all_requests[key], 1.0)
-    # Few services have cancelled requests, so zeros are left out, except one: it shows that they were counted.
+    # Few services have cancelled requests, so zeros are left out, except one, which shows that they were counted.
     sent = [key for key, share in shares.items() if share >= MIN_CANCELLED] or sorted(shares)[:1]
     return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 
 
 def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
-    """Yield the signals of known services from the sums of their containers: keys of service, container and signal."""
+    """Yield known services' signals from container sums, with keys of service, container and signal."""
     keys, signal = pods.table, pods.part(3)
 
     def of_containers(name: str) -> Column:
@@ -219,7 +219,7 @@ def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tup
     periods = periods.only(periods.array > 0)
     shares = np.minimum(np.nan_to_num(throttled.at(periods.numbers)) / periods.array, 1.0)
     of_services = Column.join(keys, periods.part(0, 2), shares, "max")
-    # Nearly all services are hardly throttled and left out, except one: it shows that throttling was measured.
+    # Most services are hardly throttled and left out, except one, which shows that throttling was measured.
     shown = of_services.only(of_services.array >= MIN_THROTTLED)
     of_mesh = {key: share for key, share in shown.items() if key in known}
     if not of_mesh:
@@ -243,7 +243,7 @@ def _finite(column: Mapping[Key, float]) -> Iterator[tuple[Key, float]]:
 
 
 def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]) -> dict[str, Key]:
-    """The only service that has each name, or whose workload has it. A name of several services is left out."""
+    """The service for each name of a service or workload. A name that means several services is left out."""
     owners: dict[str, set[Key]] = defaultdict(set)
     for service in services:
         owners[original_name(service[1])].add(service)

@@ -21,7 +21,7 @@ from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyTable
 from serve_app.collect.service_labels import NAMELESS
 
-# Metrics that are the values of one role, unchanged.
+# Metrics that are one role's unchanged values.
 _SERVICE_ROLES = {
     NodeMetric.P50_LATENCY: "p50",
     NodeMetric.P99_LATENCY: "p99",
@@ -44,13 +44,13 @@ def assemble(
 ) -> MeshSnapshot:
     """Build one snapshot.
 
-    A service exists if it reports requests, makes a call or is called; a dead service is visible to its callers only.
-    Its error rate is the larger of its own value and its callers' value. Its request rate is its own value, or its
-    callers' if it has none.
+    A service exists if it reports requests, makes a call or is called; a dead service is visible only to its callers.
+    Its error rate is the larger of its own and its callers' value. Its request rate is its own value, else its callers'
+    value.
 
     Args:
         services: columns by role, with keys (namespace, name); ``requests`` is required.
-        calls: columns by role, with keys (namespace, name) of the source, then of the destination. Those with
+        calls: columns by role, with keys (namespace, name) of the source, then of the destination. Calls with
             ``requests`` are listed.
         external: names of callers that are not services. Their calls are left out; the callee's requests include them.
 
@@ -61,7 +61,7 @@ def assemble(
     keys = listed.table
     callers = keys.name(keys.distinct(listed.part(0, 2)))
     outside = keys.numbers(key for key in callers if key[1] in external or key in NAMELESS)
-    made = listed.only(~keys.among(listed.part(0, 2), outside))  # by a service
+    made = listed.only(~keys.among(listed.part(0, 2), outside))  # calls by services
     ends = made.part(0, 2), made.part(2)
     names = sorted(keys.name(keys.distinct(requests.to(keys).numbers, *ends)))
     rows = keys.numbers(names)
@@ -118,7 +118,7 @@ def _clean_calls(edges: Numbers) -> Numbers:
 
 
 def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
-    """``[len(numbers)]`` values of a column; NaN for what it does not have."""
+    """``[len(numbers)]`` values of a column; NaN for missing keys."""
     return np.full(len(numbers), np.nan) if column is None else column.to(keys).at(numbers)
 
 

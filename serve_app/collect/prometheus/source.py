@@ -1,4 +1,4 @@
-"""Poll the snapshot of a mesh at any instant from one Prometheus."""
+"""Polls a mesh's snapshot at any instant from one Prometheus."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Dialect, Query
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
-from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
+from serve_app.collect.prometheus.signals import MAX_SINCE_SECONDS, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Surveyor
 from serve_app.collect.prometheus.unread import describe_nameless, find_other_spellings, find_unfit_series
@@ -68,15 +68,15 @@ class PrometheusSource:
         self._about_cluster = _queries_of_cluster(queues, owner_labels)
         self._cluster = ClusterState(queues, owner_labels)
         self._surveyor = Surveyor(prometheus, mesh, collector, clock)
-        self._seen = 0  # services of the newest snapshot
+        self._seen = 0  # number of services in the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
-        self._texts: tuple[object, Mapping[Role, str]] = None, {}  # of the last poll, and what they were made for
-        self.dialect: Dialect | None = None  # without clusters in its names
-        self._dialect: Dialect  # with them
+        self._texts: tuple[object, Mapping[Role, str]] = None, {}  # the last poll's texts, and their parameters
+        self.dialect: Dialect | None = None  # names without clusters
+        self._dialect: Dialect  # names with clusters
         self._rows: MeshRows
         if dialect is not None:
             self.switch(dialect)
@@ -91,11 +91,11 @@ class PrometheusSource:
         return self._surveyor.plan
 
     def switch(self, dialect: Dialect) -> None:
-        """Continue with this dialect of the same mesh. What is known about its workloads stays."""
+        """Continue with this dialect of the same mesh. Known workloads are kept."""
         before, now = self.dialect.serves if self.dialect else None, dialect.serves
         self._is_native = False
         self._open(dialect)
-        is_same = bool(before and now and before.labels == now.labels)  # workloads, whose services keep their names
+        is_same = bool(before and now and before.labels == now.labels)  # so workloads' services keep their names
         self._begin_rows(keeps_names=is_same)
         self._surveyor.forget()
 
@@ -104,7 +104,7 @@ class PrometheusSource:
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
         if 2 * services < max(self._seen, 1) and self._survey(self._surveyor.look, at):
-            poll = self._poll(at)  # the look has found out why, and what to read instead
+            poll = self._poll(at)  # the survey has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
         self._seen = services or self._seen
         poll = replace(
@@ -119,7 +119,7 @@ class PrometheusSource:
         self._prometheus.close()
 
     def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
-        """Look at the series, and poll what they need from now on. Returns whether that has changed."""
+        """Survey the series, and follow the plan from now on. Returns whether it has changed."""
         assert self.dialect is not None
         changed = look(self.dialect, self._classic, at)
         survey = self._surveyor.survey
@@ -190,7 +190,7 @@ class PrometheusSource:
         return "; ".join([why, *map(str, unusual)])
 
     def _open(self, dialect: Dialect) -> None:
-        """Prepare the queries of a dialect, for the histograms that the mesh has."""
+        """Prepare a dialect's queries for the mesh's kind of histograms."""
         self._classic = dialect
         self.dialect = self._dialect = dialect = native(dialect) if self._is_native else dialect
         if self._cluster_label:
@@ -204,7 +204,7 @@ class PrometheusSource:
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the window in use."""
+        """Prepare recording rules for the window in use."""
         self._rules = self._read_rules = None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
             self._rules = recording_rules(self._dialect, self._collector.interval_seconds, self.plan.window_seconds)
@@ -214,26 +214,26 @@ class PrometheusSource:
         self._prepare_rules()
         clusters = self._surveyor.survey.clusters if self._surveyor.survey else None
         read = clusters.read if clusters else ()
-        if read != self._clusters_read:  # services of other ones are not the same
+        if read != self._clusters_read:  # other clusters have other services
             self._clusters_read = read
             self._begin_rows(keeps_names=False)
             self._cluster.workloads = None
 
     def _begin_rows(self, *, keeps_names: bool) -> None:
-        """Read the rows of another dialect, or of other clusters."""
+        """Begin to read another dialect's or other clusters' rows."""
         rows = MeshRows(self._dialect)
         if keeps_names:
             rows.follow(self._rows)
         self._rows, self._columns = rows, ColumnCache()
 
     def _name_clusters(self, query: Query) -> Query:
-        """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
+        """A Kubernetes query whose namespaces and nodes begin with the cluster, if the settings ask for that."""
         label = self._cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
     def _texts_of(self, queries: Queries, since_seconds: float) -> Mapping[Role, str]:
-        """The text of each query. It is made again only if it may be another one."""
+        """Each query's text. It is built again only if it may have changed."""
         made_for = self.plan, queries, since_seconds
         if self._texts[0] != made_for:
             self._texts = made_for, {role: self._text(role, query, since_seconds) for role, query in queries.items()}
@@ -243,16 +243,16 @@ class PrometheusSource:
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
         match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
-        # To divide each bucket would cost Prometheus more than to divide the few values that are made of them here.
+        # Dividing each bucket would cost Prometheus more than dividing the few values that result here.
         return query.at(window, since_seconds, match, per_second=role[1] != "buckets")
 
     def _since(self, at: datetime) -> float:
-        """Seconds since the last successful query of events, so that each event is counted once."""
+        """Seconds since the last successful event query, so that each event counts once."""
         passed = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
-        return passed if 0 < passed <= LONGEST_SINCE else self._collector.interval_seconds
+        return passed if 0 < passed <= MAX_SINCE_SECONDS else self._collector.interval_seconds
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
-        """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
+        """The recording rules if they exist and the mesh is large enough; if the query fails, the previous poll's."""
         if self._rules is None:
             return None
         text = self._rules.calls.at(0, match=self.plan.match)
@@ -262,7 +262,7 @@ class PrometheusSource:
         return self._rules if (answer.samples.values >= RECORDED_FROM_CALLS).any() else None
 
     def _queries_to_read(self) -> Queries:
-        """All queries; of recorded series if there are rules."""
+        """All queries; for recorded series if there are rules."""
         if self._read_rules is None:
             return self._queries
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
@@ -270,7 +270,7 @@ class PrometheusSource:
 
     def _calls_before(self, found: Levels, at: datetime) -> KnownCalls:
         """The calls that were made before the first poll."""
-        if self._read_rules is not None:  # whose window is fixed
+        if self._read_rules is not None:  # their window is fixed
             return KnownCalls()
         queries = {
             (level, role): query
@@ -308,11 +308,11 @@ class PrometheusSource:
             policies=cluster.policies,
             signals=signals,
         )
-        self._cluster.workloads = cluster.workloads  # only now: changes are reported once, and only with a snapshot
+        self._cluster.workloads = cluster.workloads  # last: changes are reported once, with a snapshot
         return snapshot
 
     def _learn_names(self, found: Levels, at: datetime, until: float) -> None:
-        """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
+        """Learn which caller belongs to which service. Callers' workloads are queried when new callers appear."""
         names, query = self._rows.names, self._dialect.callers
         if (serves := found[KUBERNETES].get("serves")) is not None:
             names.add_served(serves)
@@ -327,7 +327,8 @@ class PrometheusSource:
                 names.add_callers(self._columns.read((KUBERNETES, "callers"), query, answer.samples)["callers"], new)
 
     def _read_workloads_before(self, at: datetime) -> None:
-        """The workloads one interval before the first poll, so that this poll can already report planned changes."""
+        """Read the workloads one interval before the first poll, so that this poll can already report planned
+        changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
         texts = {role: self._text(role, query) for role, query in queries.items()}
         before = at - timedelta(seconds=self._collector.interval_seconds)
@@ -339,7 +340,7 @@ class PrometheusSource:
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
-    """The queries of a dialect, and of those beside it, about services and calls."""
+    """Queries about services and calls, for a dialect and the dialects beside it."""
     return {
         (level_of(level, dialect, part), role): query
         for part in (dialect, *dialect.beside)
@@ -349,15 +350,15 @@ def _queries_of_mesh(dialect: Dialect) -> Queries:
 
 
 def _queries_of_cluster(queues: Queues, owner_labels: OwnerLabels) -> dict[str, Query]:
-    """The queries about Kubernetes and signals, by role."""
+    """Queries about Kubernetes and signals, by role."""
     owners = {OWNERS_OF_SERVICES: owner_labels.query()} if owner_labels.exported_labels() else {}
     resources = USAGE_QUERIES | POD_QUERIES | CONTROLLERS | AUTOSCALERS | ANNOTATIONS
     return resources | owners | signal_queries(queues)
 
 
 def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
-    """Leave out the requests in flight of services whose long requests end: each one would count with all the seconds
-    that it lasted, in the window in which it is no longer in flight."""
+    """Leave out requests in flight for services whose long requests end: each one would count with its whole duration,
+    in a window in which it is no longer in flight."""
     if not {"in_flight", "long_requests"} <= services.keys():
         return services
     known, long = services["in_flight"], services["long_requests"]

@@ -1,6 +1,6 @@
-"""An infrequent survey of the series of a mesh: how they are scraped, how late they are, where they come from.
+"""An infrequent survey of a mesh's series: how they are scraped, how late they are, where they come from.
 
-What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. It is a handful of
+Its findings decide how the mesh is polled: rate window, matchers, age of the newest snapshot. It takes a handful of
 queries every ten minutes, whose answers are as long as the list of services.
 """
 
@@ -39,34 +39,34 @@ from serve_app.collect.prometheus.query import (
 from serve_app.collect.service_labels import LATE
 from serve_app.settings import CollectorSettings, MeshSettings
 
-AGAIN_SECONDS = 600.0  # between two looks
-SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
-LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
-STEADY_SECONDS = 30.0  # by which a constant lag varies
+AGAIN_SECONDS = 600.0  # time between two surveys
+SOON_SECONDS = 60.0  # the same while something is unknown, or after the mesh has changed
+LIVE_SECONDS = 900.0  # an older instant belongs to a past period, whose data have all arrived
+STEADY_SECONDS = 30.0  # variation of a constant lag
 BESIDE = ("container_cpu_usage_seconds_total", "kube_pod_owner")  # exist in nearly every cluster
-WHOLE = 0.5  # share of the services from which a lag counts at once
-CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have a scrape job of their own
+MIN_LATE_SHARE = 0.5  # share of the services above which a lag counts at once
+CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have their own scrape job
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The findings of a survey of the series of a mesh.
+    """A survey's findings about a mesh's series.
 
     Attributes:
-        at: when.
+        at: when the series were read.
         mesh: how the mesh's series arrive.
-        containers: how the series of containers arrive.
+        containers: how the containers' series arrive.
         clusters: None if there is only one.
-        replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
+        replicas: servers that scrape the same targets; None if there are none, or their duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
-        container_clusters: label and number of the clusters of containers, where the mesh has no such label.
-        match: matchers of the mesh's series that are read.
-        others: matchers of the series of Kubernetes and of exporters.
+        container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
+        match: matchers for the mesh's series.
+        others: matchers for series of Kubernetes and exporters.
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
-        is_native: whether histograms are native ones; None: unknown.
-        is_certain: whether the next look may wait.
+        is_native: whether histograms are native; None: unknown.
+        is_certain: whether the next survey may wait.
     """
 
     at: datetime
@@ -87,17 +87,17 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a mesh is polled: as the settings want it, and as its series need it."""
+    """How a mesh is polled, according to the settings and its series."""
 
-    match: Match  # of the mesh's series
-    others: Match  # of the series of Kubernetes and of exporters
+    match: Match  # for the mesh's series
+    others: Match  # for series of Kubernetes and exporters
     window_seconds: float  # of the mesh's rates
-    container_window_seconds: float  # of containers, which have scrape jobs of their own
-    behind_seconds: float = 0.0  # age of the newest snapshot because data arrive late; 0: as in the settings
+    container_window_seconds: float  # of containers' rates; they have their own scrape jobs
+    behind_seconds: float = 0.0  # the newest snapshot's age if data arrive late; 0: as in the settings
 
 
 def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
-    """The plan that follows from a survey. What the settings set is kept."""
+    """The plan that follows from a survey. Explicit settings take precedence."""
     given = collector.window_seconds
     window, of_containers = (
         given if is_set(collector, "window_seconds") else follow(given, one) for one in (survey.mesh, survey.containers)
@@ -108,33 +108,33 @@ def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
 
 
 def is_set(collector: CollectorSettings, name: str) -> bool:
-    """Whether the settings give a value other than the default, which would follow the series of the mesh."""
+    """Whether the settings give a value; a default may be adapted to the mesh's series."""
     return name in collector.model_fields_set
 
 
 class Surveyor:
-    """Looks at the series of one mesh every ten minutes, and sooner if they are not known well or change.
+    """Surveys one mesh's series every ten minutes, and sooner if they are uncertain or change.
 
     Attributes:
         survey: the newest result; None before the first.
-        plan: that follows from it.
+        plan: the plan that follows from it.
     """
 
     def __init__(self, prometheus: Prometheus, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:
         self._prometheus, self._collector, self._clock = prometheus, collector, clock
         self._match, self._cluster_label = Match(mesh.match), mesh.cluster_label
-        self._looked_at: datetime | None = None  # even without a result
+        self._looked_at: datetime | None = None  # the last attempt, even if it failed
         self._failures = 0  # in a row
         self.survey: Survey | None = None
         window = collector.window_seconds
         self.plan = Plan(self._match, replace(self._match, allows_none=True), window, window)
 
     def update(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
-        """Look at the series if it is time. Returns whether the plan is another one now.
+        """Survey the series if it is time. Returns whether the plan has changed.
 
         Args:
-            dialect: of the mesh, in the form in use.
-            classic: the same with queries for buckets.
+            dialect: the mesh's dialect, in the form in use.
+            classic: the same dialect with queries for buckets.
         """
         known = self.survey is not None and self.survey.is_certain
         soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
@@ -142,11 +142,12 @@ class Surveyor:
         return self._watch_servers(dialect, classic, at) or changed
 
     def look(self, dialect: Dialect, classic: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
-        """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
-        one now.
+        """Survey the series unless the last attempt was less than ``apart`` s ago. Returns whether the plan has
+        changed.
 
         Args:
-            at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
+            at: the snapshot's instant. If it is recent, the survey reads the series as of now, because they show the
+                lag.
         """
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < apart:
             return False
@@ -163,11 +164,11 @@ class Surveyor:
         return replace(before, behind_seconds=self.plan.behind_seconds) != self.plan
 
     def forget(self) -> None:
-        """Start again, for other queries."""
+        """Start again because the queries have changed."""
         self.survey, self._looked_at = None, None
 
     def _watch_servers(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
-        """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
+        """Switch to the other Prometheus of a pair as soon as the current one's data stop, before rates fall."""
         replicas = self.survey.replicas if self.survey else None
         if replicas is None or self._looked_at == at:
             return False
@@ -175,7 +176,7 @@ class Surveyor:
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
             for one in range_selectors(dialect.services["requests"].promql)
         )
-        # Data stop now before they stop in snapshots.
+        # Current data stop before the data of snapshots do.
         asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
         samples = asked["newest"].samples
         servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
@@ -184,7 +185,7 @@ class Surveyor:
 
     @property
     def _within(self) -> float:
-        """Deadline of each round of queries, s."""
+        """Deadline for each round of queries, s."""
         return self._collector.deadline_seconds / 2
 
     def _survey(self, dialect: Dialect, classic: Dialect, at: datetime, *, is_live: bool) -> Survey:
@@ -223,7 +224,7 @@ class Surveyor:
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
-        """The answers.
+        """Send queries.
 
         Raises:
             _QueryFailed: one of the queries failed.
@@ -234,14 +235,14 @@ class Surveyor:
         return answers
 
     def _groups(self, query: Query, match: Match, at: datetime) -> list[SeriesGroup]:
-        """The groups of a query's series; containers have no requests."""
+        """Group a query's series; containers have no requests."""
         facts = [fact for fact in FACTS if query is not CONTAINERS or fact != REQUESTS]
         texts = {fact: group_query(query, match, fact) for fact in facts}
         return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """The labels of the setting that only series beside the mesh have, and the values of the others. A label that
-        no series has is a typing error: it has no values."""
+        """The setting's labels that only series beside the mesh have, and the existing values of its other labels. A
+        label without values exists nowhere, and so is misspelled."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
@@ -267,7 +268,7 @@ class Surveyor:
     def _origins(
         self, dialect: Dialect, match: Match, groups: Sequence[SeriesGroup], at: datetime, before: Survey | None
     ) -> tuple[Split | None, Split | None]:
-        """The clusters and the servers whose series are read."""
+        """Choose the clusters and servers whose series are read."""
         cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
         servers = origins.varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
         questions = origins.doubled_queries(dialect.services["requests"], match, servers) if servers else {}
@@ -279,7 +280,7 @@ class Surveyor:
             label = servers[0]
             if origins.agree(groups, label):
                 replicas = origins.find_replicas(groups, label, before.replicas if before else None)
-            else:  # the same names with other traffic: the label tells clusters apart
+            else:  # same names, different traffic: the label distinguishes clusters
                 cluster_labels.append(label)
         once = [
             group
@@ -296,7 +297,7 @@ class Surveyor:
         return origins.find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
     def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
-        """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
+        """Whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
         known, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
             return None
@@ -308,7 +309,7 @@ class Surveyor:
 
 
 class _QueryFailed(Exception):
-    """A query of a survey failed."""
+    """A survey's query failed."""
 
 
 def _is_live(at: datetime, now: float) -> bool:
@@ -316,12 +317,12 @@ def _is_live(at: datetime, now: float) -> bool:
 
 
 def _newest(at: datetime, now: float) -> datetime:
-    """The newest instant at which the mesh of a snapshot can be looked at: now, unless the snapshot is of the past."""
+    """The newest instant that a survey can read: now, unless the snapshot belongs to the past."""
     return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
 def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
-    """Whether everything is known that can be: of a query without a rate of a selector, nothing is."""
+    """Whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
     known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
     return known or not range_selectors(requests.promql)
 
@@ -337,8 +338,8 @@ def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
 
 
 def _lag(mesh: Freshness, before: Survey | None) -> float:
-    """By how much data are late, s. A lag of a part of the mesh counts when it was the same one look earlier, because a
-    part that died looks the same at first."""
+    """How late data are, s. If only a part of the mesh is late, its lag counts once the previous survey found the same,
+    because at first a dead part looks the same."""
     late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
     if not late:
         return 0.0
@@ -347,6 +348,6 @@ def _lag(mesh: Freshness, before: Survey | None) -> float:
         return known  # the age of the newest sample varies by an interval
     earlier = before.mesh.late_seconds if before else 0.0
     is_steady = bool(earlier) and abs(late - earlier) <= interval + STEADY_SECONDS
-    if mesh.late_share < WHOLE and not is_steady:
+    if mesh.late_share < MIN_LATE_SHARE and not is_steady:
         return 0.0
     return math.ceil(late / STEADY_SECONDS) * STEADY_SECONDS

@@ -1,4 +1,4 @@
-"""Why nothing is read although a Prometheus has series of a mesh: their names or labels are not those expected."""
+"""Explains why nothing is read although Prometheus has a mesh's series: their names or labels are unexpected."""
 
 import json
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from serve_app.collect.prometheus.query import (
     range_selectors,
 )
 
-MAX_LABELS = 5  # shown of an example
-FEWEST_PARTS = 3  # of a name that is known without its unit
-# What may stand for an underscore: names in UTF-8 keep their dots, and Prometheus has several ways to escape these.
+MAX_LABELS = 5  # in an example
+MIN_PARTS = 3  # of a name that is recognised without its unit
+# Substitutes for an underscore: names in UTF-8 keep their dots, which Prometheus escapes in several ways.
 _SEPARATOR = "(?:[._]|__|_dot_|_2e_)"
-_UNITS = frozenset({"seconds", "milliseconds", "total"})  # which some exporters leave out
+_UNITS = frozenset({"seconds", "milliseconds", "total"})  # some exporters omit them
 _OF_SCRAPES = frozenset({"__name__", "job", "instance", "pod"})
-# Metrics that may count requests, metrics of systems that may be a mesh, and metrics of the monitoring itself.
+# Metrics that may count requests, metrics of possible meshes, and metrics of the monitoring itself.
 _REQUESTS = "(.*_)?(requests?|calls?|rpcs?)_(.+_)?(total|count|status)|.+_rq_.+|.+_handled_total|tcp_open_total"
 _OF_MESHES = "(istio|envoy|linkerd|hubble|kuma|traefik|kong|haproxy|nginx|apisix)_.+"
 _OF_MONITORING = "(prometheus|promhttp|alertmanager|grafana|thanos|cortex|vm|apiserver|rest_client|etcd|kubelet)_.+"
@@ -30,7 +30,7 @@ MAX_OTHERS = 3
 
 
 def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
-    """Metrics of these dialects whose names are spelled in another way, and what to do; empty if there are none, or if
+    """Describe metrics of these dialects that are spelled differently, and what to do; empty if there are none, or if
     the query fails."""
     of_names = {name: _spellings(name) for one in dialects for part in (one, *one.beside) for name in _metrics(part)}
     selector = f'{{__name__=~"{escape("|".join(of_names.values()))}",__name__!~"{"|".join(of_names)}"}}'
@@ -46,8 +46,8 @@ def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at
 
 
 def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
-    """Metrics that may count requests and that no source reads, or none with these labels; empty if there are none, or
-    if a query fails."""
+    """Describe metrics that may count requests but that no source reads, or not with these labels; empty if there are
+    none, or if a query fails."""
     names = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
     query = f"topk({MAX_OTHERS}, count by (__name__) ({{{names}}}))"
     answer = prometheus.ask({"names": query}, at, within)["names"]
@@ -77,7 +77,7 @@ def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, wi
 
 
 def describe_nameless(dropped: DroppedSeries) -> tuple[str, str]:
-    """What series are that name no service, and what to do."""
+    """Describe series that name no service, and what to do."""
     example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
     missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
     found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
@@ -110,6 +110,6 @@ def _metrics(dialect: Dialect) -> list[str]:
 def _spellings(name: str) -> str:
     """A regular expression for other spellings of a metric's name."""
     first, *rest = name.split("_")
-    is_long = len(rest) >= FEWEST_PARTS
+    is_long = len(rest) >= MIN_PARTS
     more = (f"(?:{_SEPARATOR}{part})?" if part in _UNITS and is_long else f"{_SEPARATOR}{part}" for part in rest)
     return f"(?:U__)?{first}{''.join(more)}"

@@ -21,7 +21,7 @@ NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
 # If more controllers than this disappear at once, a shard of kube-state-metrics may be down.
 MAX_GONE, SHARE_GONE = 5, 0.1
 FIRST_TIME = 10**9  # Unix, s; generations are counted from 1 and stay below
-HOLD_BACK_POLLS = 4  # polls for which they still count as present: a shard restarts in less than a minute
+HOLD_BACK_POLLS = 4  # number of polls in which they still count as present: a shard restarts in less than a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Controller:
 
     Attributes:
         desired: desired replicas.
-        generation: generation of the object, which rises with each change of its specification; for an owner of
-            replica sets that is not known itself, when the newest of them was made (Unix, s).
+        generation: the object's generation, which rises with each change to its specification; for an unknown owner of
+            replica sets, when the newest one was created (Unix, s).
         by_autoscaler: whether an autoscaler set ``desired``.
     """
 
@@ -45,12 +45,12 @@ WorkloadServices = Mapping[Key, Sequence[Key]]  # services (namespace, name) of 
 
 
 def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
-    """Services of one workload. A workload that is missing serves the service of its own name."""
+    """A workload's services. A missing workload serves the service of its own name."""
     return serving.get(workload, (workload,))
 
 
 def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
-    """Rows for each service of each workload: ``[S]`` place of the workload in ``[R]``, and ``[S]`` service."""
+    """One row per workload and service: ``[S]`` index of the workload in ``[R]``, and ``[S]`` service."""
     numbers = keys.distinct(workloads)
     served = [[keys.number(tuple(one)) for one in services_of(name, serving)] for name in keys.name(numbers)]
     rows, services = [], []
@@ -64,14 +64,14 @@ def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tup
 
 
 def by_service(column: Column, serving: WorkloadServices, how: Join) -> Column:
-    """Join the values of workloads, with which the keys begin, by the services that they serve."""
+    """Join values by service; the keys begin with workloads."""
     rest = column.part(2)
     rows, services = serve(column.table, column.part(0, 2), serving)
     return Column.join(column.table, column.table.join(services, rest[rows]), column.array[rows], how)
 
 
 def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:
-    """Services of each workload, from keys of workload and service, joined."""
+    """Each workload's services, from joined keys of workload and service."""
     found: dict[Key, list[Key]] = {}
     for key in pairs or ():
         found.setdefault(key[:2], []).append(key[2:])
@@ -84,10 +84,10 @@ class WorkloadState:
 
     Attributes:
         controllers: specification of each workload.
-        services: services of each workload, including workloads without traffic now. A workload that is missing here
-            serves the service of its own name.
+        services: services of each workload, including workloads without traffic now. A missing workload serves the
+            service of its own name.
         cordoned: workloads with pods on cordoned nodes.
-        held_polls: polls in a row in which missing controllers were held back.
+        held_polls: number of polls in a row that held back missing controllers.
     """
 
     controllers: Controllers = field(default_factory=dict)
@@ -102,7 +102,7 @@ class WorkloadState:
 
         Without any controller, kube-state-metrics is down: the state is kept and nothing is reported. The first
         controllers are not changes. If many controllers disappear at once, a shard of kube-state-metrics may be down,
-        so they are reported only if they stay away.
+        so they are reported only if they do not return.
 
         Returns:
             The planned changes in between, and the next state.
@@ -149,7 +149,7 @@ def _changes(before: Controllers, now: Controllers, workload_services: WorkloadS
 
 
 def _kind(workloads: Iterable[Key], before: Controllers, now: Controllers) -> str:
-    """Kind of change of one service's workloads; empty if it cannot affect traffic."""
+    """The kind of change in a service's workloads; empty if it cannot affect traffic."""
     was, is_now = (
         {key: controllers[key].desired for key in workloads if key in controllers} for controllers in (before, now)
     )

@@ -9,8 +9,8 @@ from serve_app.collect.tools.tempo import TRACE_ID, reason_of
 from serve_app.net.query_template import fill_name
 from serve_app.settings.tools import MeshTraceSettings
 
-MAX_READ = 5  # traces of an answer, which has all their spans
-Microseconds = Annotated[int, msgspec.Meta(ge=0, lt=10**16)]  # a time until the year 2286
+MAX_READ = 5  # traces in an answer, with all their spans
+Microseconds = Annotated[int, msgspec.Meta(ge=0, lt=10**16)]  # up to the year 2286
 
 
 class _JaegerTag(msgspec.Struct):
@@ -41,7 +41,7 @@ class _JaegerAnswer(msgspec.Struct):
 
 
 async def read_failing_trace(traces: MeshTraceSettings, question: ToolQuestion, within: float) -> ToolAnswer:
-    """Return a recent trace with a failing span of a service, if there is one. Errors as of :func:`ask`."""
+    """Return a recent trace with a failing span of a service, if there is one. Raises the errors of :func:`ask`."""
     service = fill_name(traces.chosen_query, question.names)
     parameters = {
         "service": service,

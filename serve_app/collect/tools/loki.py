@@ -17,9 +17,9 @@ from serve_app.collect.tools.request import (
 from serve_app.net.query_template import fill_query
 from serve_app.settings.tools import MeshLogSettings
 
-MAX_READ = 200  # lines of an answer
+MAX_READ = 200  # lines in an answer
 MAX_SHOWN = 5
-_VARIES = re.compile(r"\d+|\b[0-9a-f]{6,}\b", re.IGNORECASE)  # in lines that say the same
+_VARIES = re.compile(r"\d+|\b[0-9a-f]{6,}\b", re.IGNORECASE)  # differs between otherwise equal lines
 
 
 class _LokiLine(msgspec.Struct, array_like=True):
@@ -40,7 +40,7 @@ class _LokiAnswer(msgspec.Struct):
 
 
 async def read_error_lines(logs: MeshLogSettings, question: ToolQuestion, within: float) -> ToolAnswer:
-    """Return the newest error lines of a service, newest first. Errors as of :func:`ask`."""
+    """Return the newest error lines of a service, newest first. Raises the errors of :func:`ask`."""
     parameters = {
         "query": fill_query(logs.query, question.names),
         "start": round(1e9 * question.start.timestamp()),
@@ -54,7 +54,7 @@ async def read_error_lines(logs: MeshLogSettings, question: ToolQuestion, within
 
 
 def _newest_lines(lines: Iterable[_LokiLine]) -> list[LogLine]:
-    """Return the newest lines that say different things. Errors as of :func:`ask`."""
+    """Return the newest distinct lines. Raises the errors of :func:`ask`."""
     counted: dict[str, tuple[int, str, int]] = {}
     for line in lines:
         at, key = read_nanoseconds(line.at), _VARIES.sub("#", line.text[:2000])

@@ -1,4 +1,4 @@
-"""Looks up a service in the tools of its mesh, when someone asks. A tool that is slow or down delays no one else."""
+"""Looks up a service in its mesh's tools on request. A tool that is slow or down delays no one else."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ from serve_app.settings.tools import ToolSettings
 
 log = logging.getLogger(__name__)
 
-FRESH_SECONDS = 30.0  # how long an answer serves all who ask the same
-MAX_WAITING = 4  # requests that wait for tools, and lookups at a time: the rest of the page needs the other places
-MAX_LOOKUPS = 64  # that are kept
+FRESH_SECONDS = 30.0  # how long equal requests share an answer
+MAX_WAITING = 4  # requests that wait for tools, and concurrent lookups: the rest of the page needs the other slots
+MAX_LOOKUPS = 64  # in memory
 BUSY = "was not asked: others wait for it; the page asks again soon"
 READERS: dict[str, Callable[[Any, ToolQuestion, float], Awaitable[ToolAnswer]]] = {  # by kind of tool
     "loki": loki.read_error_lines,
@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[Any, ToolQuestion, float], Awaitable[ToolAnswer]]] 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswers:
-    """What the tools of a mesh said about a service; None: the mesh has no such tool."""
+    """The answers of a mesh's tools about a service; None: the mesh has no such tool."""
 
     logs: ToolAnswer | None
     trace: ToolAnswer | None
@@ -36,7 +36,7 @@ class ToolAnswers:
 
 @dataclass(slots=True)
 class _Lookup:
-    """The last answers about a service, until when they are fresh, and the task that is getting new ones."""
+    """The last answers about a service, until when they are fresh, and the task that gets new ones."""
 
     answers: ToolAnswers | None = None
     fresh_until: float = 0.0  # of the monotonic clock
@@ -44,10 +44,10 @@ class _Lookup:
 
 
 class ToolLookup:
-    """Looks up services in the tools of meshes. Use it from one event loop.
+    """Looks up services in the meshes' tools. Use it from one event loop.
 
     Args:
-        within: longest wait for a tool, s.
+        within: maximum wait for a tool, s.
     """
 
     def __init__(self, within: float) -> None:
@@ -58,10 +58,10 @@ class ToolLookup:
     async def find(
         self, mesh: str, settings: MeshSettings, question: ToolQuestion, at: datetime | None = None
     ) -> ToolAnswers:
-        """Return what the tools of a mesh say about a service: its newest error lines, and a failing trace.
+        """Return the tools' answers about a service: its newest error lines, and a failing trace.
 
-        All who ask about a service within ``FRESH_SECONDS`` get the same answers. Later, one of them waits for new
-        ones, and the others get the old ones.
+        Requests about the same service get the same answers within ``FRESH_SECONDS``. After that, one request waits
+        for new answers, and the others get the old ones.
 
         Args:
             at: the past moment that the question is about; None: now.
@@ -80,7 +80,7 @@ class ToolLookup:
             return lookup.answers or ToolAnswers(_busy(settings.logs), _busy(settings.traces))
         self._waiting += 1
         try:
-            return await asyncio.shield(lookup.task)  # if one client leaves, others may still wait
+            return await asyncio.shield(lookup.task)  # others may still wait if one client leaves
         finally:
             self._waiting -= 1
 
@@ -96,7 +96,7 @@ class ToolLookup:
 
 
 async def ask_tool(tool: ToolSettings, question: ToolQuestion, within: float) -> ToolAnswer | None:
-    """Return what a tool says about a service, or that it does not; None: there is no tool."""
+    """Return a tool's answer about a service, or why there is none; None: there is no tool."""
     if tool.kind is None:
         return None
     try:

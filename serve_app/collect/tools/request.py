@@ -14,10 +14,10 @@ from serve_app.errors import BadSettings
 from serve_app.net.endpoint import Endpoint, join_url
 from serve_app.net.http import Failure, HttpSender
 
-MAX_BYTES = 2 << 20  # of an answer
-MAX_TEXT = 300  # characters of a text that people see
+MAX_BYTES = 2 << 20  # in an answer
+MAX_TEXT = 300  # characters in a displayed text
 T = TypeVar("T")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # as programs write to a terminal
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # terminal colours
 _FAILURES: dict[Failure, str] = {
     "late": "did not answer within {within:.2g} s",
     "unreachable": "cannot be reached",
@@ -31,8 +31,8 @@ _FAILURES: dict[Failure, str] = {
 
 
 class ToolFailed(Exception):
-    """A tool has no usable answer. The message ends the sentence "Loki at HOST ..." on the page. The detail is for
-    ``tagae doctor`` and the log: it may quote the tool, and name files."""
+    """A tool has no usable answer. The message completes the sentence "Loki at HOST ..." on the page. The detail is for
+    ``tagae doctor`` and the log: it may quote the tool and name files."""
 
     def __init__(self, message: str, detail: str) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ class ToolQuestion:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """The newest of ``count`` lines of a log that differ in numbers only."""
+    """The newest of ``count`` log lines that differ only in numbers."""
 
     at: datetime
     text: str
@@ -69,7 +69,7 @@ class FailingTrace:
 
     Attributes:
         id: hexadecimal.
-        name: of its first span, such as ``GET /checkout``.
+        name: the first span's name, such as ``GET /checkout``.
         service: where it failed, as the tool names it.
         reason: status or message of the failing span; empty: unknown.
     """
@@ -84,7 +84,8 @@ class FailingTrace:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool (``Loki at loki.example:3100``) says about a service, or why it says nothing: see ``ToolFailed``."""
+    """The answer of a tool (``Loki at loki.example:3100``) about a service, or why there is none: see
+    ``ToolFailed``."""
 
     tool: str
     failed: str = ""
@@ -132,9 +133,9 @@ def read_nanoseconds(text: str) -> int:
     """Return a Unix time in ns that a tool sends as text.
 
     Raises:
-        ToolFailed: it is none.
+        ToolFailed: the text is not a time.
     """
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19):  # until the year 2286
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19):  # up to the year 2286
         raise ToolFailed("sent an answer of another format", f"expected a time in ns, got {text[:40]!r}")
     return int(text)
 

@@ -18,8 +18,8 @@ from serve_app.collect.tools.request import (
 from serve_app.net.query_template import fill_query
 from serve_app.settings.tools import MeshTraceSettings
 
-MAX_READ = 20  # traces of an answer, of which the newest is shown; Tempo sends those that it finds first
-# Attributes of a failing span that say why it failed, and the words before each one.
+MAX_READ = 20  # traces in an answer, whose newest is shown; Tempo sends the first that it finds
+# Span attributes that say why it failed, and the words to show before each.
 REASONS = {
     "http.response.status_code": "",
     "http.status_code": "",
@@ -62,7 +62,7 @@ class _TempoAnswer(msgspec.Struct):
 
 
 async def read_failing_trace(traces: MeshTraceSettings, question: ToolQuestion, within: float) -> ToolAnswer:
-    """Return a recent trace with a failing span of a service, if there is one. Errors as of :func:`ask`."""
+    """Return a recent trace with a failing span of a service, if there is one. Raises the errors of :func:`ask`."""
     parameters = {
         "q": fill_query(traces.chosen_query, question.names),
         "start": int(question.start.timestamp()),
@@ -90,7 +90,7 @@ def _failing(trace: _TempoTrace, question: ToolQuestion) -> FailingTrace:
 
 
 def reason_of(values: Mapping[str, object]) -> str:
-    """Return why a span failed, by its attributes; empty: none of them says."""
+    """Return why a span failed, from its attributes; empty: unknown."""
     for key, words in REASONS.items():
         value = str(values.get(key) or "")
         is_success = value < "4" if key.startswith("http") else value == "0"

@@ -1,8 +1,8 @@
-"""Early load shedding: how many requests may be under way, and what to tell a client that has to wait.
+"""Early load shedding: how many requests may run at once, and how long a refused client should wait.
 
 The limit adapts to measured durations (additive increase, multiplicative decrease, as in TCP; Netflix's
-concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
-take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
+concurrency-limits does the same for services). The limit grows while requests take less time than a target, and shrinks
+as soon as they take longer. A refusal costs almost nothing, so accepted requests meet their deadlines under any load.
 """
 
 import math
@@ -11,23 +11,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
-MIN = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
+TARGET_SHARE = 0.1  # share of the deadline that an accepted request may take before the limit shrinks
+MIN = 4  # limit; a lower one would leave cores idle while a request waits for a disk
 MAX = 256
 SHRINK = 0.9
 FIRST = 8.0
-LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is due by then
+MAX_RETRY_AFTER_SECONDS = 15.0  # the client's next snapshot is due by then
 
 
 class RequestKind(StrEnum):
     """Kinds of requests, by priority."""
 
-    PUSH = "push"  # live data of a mesh: a snapshot, or metrics of OpenTelemetry
-    READ = "read"  # or what a person does: feedback, a mute
+    PUSH = "push"  # a mesh's live data: a snapshot, or OpenTelemetry metrics
+    READ = "read"  # or a person's action: feedback, a mute
     BATCH = "batch"  # snapshots that no mesh waits for: a baseline, a recording to score
 
 
-# Of the limit, that a kind of requests may use, and what no other kind can use up.
+# The share of the limit that each kind may use, and the number of requests that no other kind can use up.
 SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BATCH: 0.5}
 RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BATCH: 1}
 
@@ -38,7 +38,7 @@ class Ticket:
 
     Attributes:
         mesh: name; empty if it is about no mesh.
-        began: when it was admitted, s of a monotonic clock.
+        began: time of admission, s of a monotonic clock.
     """
 
     kind: RequestKind
@@ -48,21 +48,21 @@ class Ticket:
 
 @dataclass(slots=True)
 class Admission:
-    """Requests under way in one process. Use it from one event loop.
+    """The running requests in one process. Use it from one event loop.
 
     Attributes:
-        limit: requests that may be under way, adapted to their durations.
+        limit: maximum number of running requests, adapted to their durations.
     """
 
     deadline_seconds: float
     limit: float = FIRST
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
-    _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
-    _turned_away: dict[str, float] = field(default_factory=dict)  # those refused since they were last admitted
+    _asked: dict[str, float] = field(default_factory=dict)  # by mesh: its last request, the oldest first
+    _turned_away: dict[str, float] = field(default_factory=dict)  # meshes that were refused since their last admission
     _shrunk: float = -math.inf
-    _refused: float = 0.0  # lately, decaying
-    _finished: float = 0.0  # likewise
+    _refused: float = 0.0  # recent number, decaying
+    _finished: float = 0.0  # recent number, decaying
     _decayed: float = -math.inf
 
     def has_room(self, kind: RequestKind, mesh: str) -> bool:
@@ -79,7 +79,7 @@ class Admission:
         return is_free and is_fair
 
     def refuse(self, kind: RequestKind, mesh: str, now: float) -> None:
-        """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
+        """Count a request that is not admitted: its client retries after :meth:`retry_after_seconds`."""
         self._note(kind, mesh, now)
         self._decay(now)
         self._refused += 1
@@ -88,7 +88,7 @@ class Admission:
         _forget(self._turned_away, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None if there is no room; see :meth:`has_room`. ``now``: s of a monotonic clock."""
+        """Return a ticket, or None if there is no capacity; see :meth:`has_room`. ``now``: s of a monotonic clock."""
         self._note(kind, mesh, now)
         if not self.has_room(kind, mesh):
             return None
@@ -99,7 +99,7 @@ class Admission:
         return Ticket(kind, mesh, now)
 
     def finish(self, ticket: Ticket, now: float) -> None:
-        """Give the room back, and adapt the limit to how long a push took."""
+        """Free the capacity, and adapt the limit to the duration of a push."""
         was_full = self._kinds.total() >= self.limit * SHARES[ticket.kind] - 1
         self._kinds[ticket.kind] -= 1
         if ticket.kind is not RequestKind.READ:
@@ -113,20 +113,19 @@ class Admission:
         if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
             if was_full:
                 self.limit = min(MAX, self.limit + 1 / self.limit)
-        elif ticket.began >= self._shrunk:  # once for all requests that were under way together
+        elif ticket.began >= self._shrunk:  # once for all requests that ran together
             self.limit = max(MIN, self.limit * SHRINK)
             self._shrunk = now
 
     def retry_after_seconds(self) -> float:
-        """When a refused client should come back, at random, so that refused clients do not come back all at once.
+        """How long a refused client should wait. The time is random, so that refused clients do not all retry at once.
 
-        On average it is the time in which every mesh that was refused lately can be served once: a client that comes
-        back sooner is most likely refused again, and each refusal takes time from the work. Clients of one mesh count
-        by their refusals.
+        On average, it is the time in which every recently refused mesh can be served once: a client that retries sooner
+        is probably refused again, and each refusal costs time. Clients of one mesh count by their refusals.
         """
         served_per_second = max(self._finished * math.log(2), 1.0)  # the count halves each second
         turn = max(len(self._turned_away) / served_per_second, 0.5 + self._refused / max(self._finished, 1.0))
-        longest = max(1.0, min(LONGEST_WAIT_SECONDS, 1.5 * turn))
+        longest = max(1.0, min(MAX_RETRY_AFTER_SECONDS, 1.5 * turn))
         return random.uniform(max(1.0, longest / 3), longest)
 
     def _note(self, kind: RequestKind, mesh: str, now: float) -> None:
@@ -137,7 +136,8 @@ class Admission:
             _forget(self._asked, now)
 
     def _fair_share(self, mesh: str) -> float:
-        """Requests of one mesh that may be under way; two, so that the next snapshot is waiting when one is done."""
+        """The number of requests that one mesh may run; at least two, so that the next snapshot is ready when one is
+        done."""
         return max(2.0, self.limit / (len(self._asked) + (mesh not in self._asked)))
 
     def _decay(self, now: float) -> None:
@@ -149,5 +149,5 @@ class Admission:
 
 def _forget(times: dict[str, float], now: float) -> None:
     """Drop the first entries that are too old."""
-    while times and now - times[first := next(iter(times))] > LONGEST_WAIT_SECONDS:
+    while times and now - times[first := next(iter(times))] > MAX_RETRY_AFTER_SECONDS:
         del times[first]

@@ -1,7 +1,7 @@
-"""Connections of clients: how many there may be, and how long one may take to send its headers.
+"""Client connections: their maximum number, and how long a client may take to send headers.
 
 uvicorn limits neither. Serve builds its uvicorn server itself and accepts no protocol class, so :func:`install` puts
-ours in uvicorn's table of protocols, in the processes that call it.
+ours into uvicorn's table of protocols in each process that calls it.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import uvicorn.config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEADER_SECONDS = 10.0  # for the headers of a request
-MAX_HEADER_BYTES = 16_384  # of request line and headers together
+HEADER_SECONDS = 10.0  # for a request's headers
+MAX_HEADER_BYTES = 16_384  # in request line and headers together
 MAX_CONNECTIONS = 4096  # of all clients
-MAX_CONNECTIONS_PER_CLIENT = 2048  # of one address. A reverse proxy is one address, for all of its clients
+MAX_CONNECTIONS_PER_CLIENT = 2048  # from one address; a reverse proxy is one address for all of its clients
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
@@ -32,18 +32,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._address = ""  # under which the connection is counted; empty: not counted
+        self._address = ""  # counts for this address; empty: not counted
         self._header_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0  # of incomplete headers received so far
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address = self.client[0] if self.client else "unix"
-        for count, most in (
+        for count, limit in (
             (self.clients.total(), MAX_CONNECTIONS),
             (self.clients[address], MAX_CONNECTIONS_PER_CLIENT),
         ):
-            if count >= most:
+            if count >= limit:
                 self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
                 return
         self._address = address
@@ -60,7 +60,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._address = ""
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and bound what is kept of incomplete headers: the parser has no limit of its own."""
+        """Parse data, and limit incomplete headers: the parser itself has no limit."""
         if self._header_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await_headers()
         super().data_received(data)
@@ -70,7 +70,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % MAX_HEADER_BYTES)
 
     def on_headers_complete(self) -> None:
-        """From here on, the limits of the body apply."""
+        """From here on, the body's limits apply."""
         self._stop_timer()
         super().on_headers_complete()
 
@@ -86,7 +86,8 @@ class GuardedProtocol(HttpToolsProtocol):
             )
 
     def _is_body_left(self) -> bool:
-        """Whether the rest of an answered request's body is still to come. It is dropped, in the time of headers."""
+        """Whether the rest of an answered request's body has yet to arrive. It is discarded within the time for
+        headers."""
         return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
 
     def _await_headers(self) -> None:
@@ -99,7 +100,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._header_timer = None
 
     def _end_waiting(self) -> None:
-        """Close the connection of a slow client, without an answer: it may be in the middle of a line."""
+        """Close a slow client's connection without an answer: it may be in the middle of a line."""
         self._header_timer = None
         if not self.transport.is_closing():
             self.transport.close()
@@ -112,5 +113,5 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def install() -> None:
-    """Let every uvicorn server that this process starts from now on use :class:`GuardedProtocol`."""
+    """Make every uvicorn server that this process starts from now on use :class:`GuardedProtocol`."""
     uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:{GuardedProtocol.__name__}"

@@ -1,10 +1,10 @@
-"""The gate: every request passes it before Serve sees it.
+"""The gate: every request passes through it before Serve sees it.
 
 It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and shields the
-replicas from requests that they cannot serve. It checks access before it reads a byte of a body. It reads the body,
-within a time and at a minimum rate, so that a slow client holds a connection and never a slot of a replica. It admits
-a request, lets a snapshot wait for room, or refuses it. It sends a request again that a dying replica dropped: all may
-be repeated. The client gets an answer by the deadline in any case (docs/decisions/0008).
+replicas from requests that they cannot serve. It checks access before it reads any part of a body. It reads the body
+within a time limit and at a minimum rate, so that a slow client occupies a connection, but never a replica's slot. It
+admits a request, lets a snapshot wait for capacity, or refuses it. It repeats a request that a dying replica dropped:
+all requests may be repeated. In any case, the client gets an answer by the deadline (docs/decisions/0008).
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -48,33 +48,33 @@ from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web import assets
 
-BROKEN = 500  # what an answer that broke off counts as
-BODY_SECONDS = 30.0  # for the body of a request
-BODY_BYTES_PER_SECOND = 1024  # at least, after the grace
-GRACE_SECONDS = 5.0  # before the rate of a body is checked
-GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
-TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
+BROKEN = 500  # an incomplete answer counts as this status
+BODY_SECONDS = 30.0  # for a request's body
+BODY_BYTES_PER_SECOND = 1024  # minimum rate after the grace period
+GRACE_SECONDS = 5.0  # before a body's rate is checked
+GRACE_SPREAD = 2.0  # random factor of the grace period, so that simultaneous clients are not all cut off at once
+TRICKLE_BYTES = 512  # a smaller piece of a body counts as a trickle
 TRICKLES = 4  # after this many, pieces are read together, every tenth of a second
 TRICKLE_SECONDS = 0.1
-MAX_BODIES = 8  # of the largest size, that all requests together can have in memory
-SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
+MAX_BODIES = 8  # bodies of the maximum size that all requests together can have in memory
+SLACK = 1.05  # times a deadline: the ingress answers at the deadline itself, with more detail
 PAUSE_SECONDS = 0.1  # between two attempts
-START_SECONDS = 300.0  # for which a service that has never answered counts as starting, not as failing
-STARTING_PAGE_SECONDS = 1.0  # that a browser waits for a service that is starting
+START_SECONDS = 300.0  # how long a service that has never answered counts as starting instead of failing
+STARTING_PAGE_SECONDS = 1.0  # how long a browser waits for a starting service
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
 PROBES = frozenset({"/healthz", "/readyz"})
 UNLIMITED = re.compile(r"/(static/.*|docs|login(/.*)?|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
-# Posts to a mesh by their path. All others are actions of a person on the page.
+# Kinds of posts to a mesh by path. All other posts are a person's actions on the page.
 POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BATCH, "otlp/v1/metrics": RequestKind.PUSH}
-DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
+DROPS = {429: "overload", 504: "deadline"}  # reason by status, for answers to snapshots
 SCORE = "/v1/score"  # takes many snapshots, and no mesh waits for the answer
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The state of one request in the gate.
+    """One request's state in the gate.
 
     Attributes:
         kind: None: no limit applies.
@@ -89,8 +89,8 @@ class Request:
 
     @property
     def brings_snapshots(self) -> bool:
-        """Whether its route is one of ours that reads snapshots or metrics. Other applications may be behind the gate,
-        and do not know of handed bodies."""
+        """Whether its route is one of ours that reads snapshots or metrics. Other applications behind the gate do not
+        know about handed bodies."""
         return self.kind not in (None, RequestKind.READ)
 
 
@@ -98,18 +98,18 @@ class Gate:
     """ASGI middleware. Use it from one event loop.
 
     Args:
-        settings: its ``serve`` and ``limits``.
-        access: the rules. The application gets the caller in the scope, and refuses requests without one.
+        settings: ``serve`` and ``limits`` are used.
+        access: the access rules. The application gets the caller in the scope, and refuses requests without one.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
         self._app, self._access, self._instruments = answer_page_files(app), access, instruments
-        self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
+        self._front, self._max_body_bytes = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
         self._began = time.monotonic()
-        self._has_answered = False  # the service, at least once
+        self._has_answered = False  # whether the service has ever answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -133,7 +133,7 @@ class Gate:
             if request is not None:
                 self._count(request, answered, answer(error).status)
             if answered.has_begun:
-                raise  # uvicorn closes the connection, which tells the client that the answer is not whole
+                raise  # uvicorn closes the connection, which tells the client that the answer is incomplete
             response = refuse(self._instruments, error)
             if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
                 response = waiting_response(error, scope, is_starting=self._is_starting())
@@ -146,8 +146,8 @@ class Gate:
             raise
 
     def _count(self, request: Request, answered: "TrackedSend", status: int) -> None:
-        """Count a request that was answered with this status. What fails while the service starts does not count."""
-        if request.kind is not None or request.is_probe:  # others may have been answered by the gate itself
+        """Count a request by the status of its answer. Failures while the service starts do not count."""
+        if request.kind is not None or request.is_probe:  # the gate itself may have answered others
             self._has_answered |= 0 < answered.status < 500
         if request.kind is None:
             return
@@ -216,12 +216,12 @@ class Gate:
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Read the whole body. Its bytes count as buffered until the request ends. Its pieces are copied once.
+        """Read the whole body. Its bytes count as buffered until the request ends. Pieces are copied once.
 
         Raises:
             SlowRequest: it did not arrive in time.
-            DocumentTooLarge: it is longer than any route accepts.
-            Overloaded: other bodies use all the memory for bodies.
+            DocumentTooLarge: it is too long for any route.
+            Overloaded: other bodies use all the reserved memory.
         """
         started, trickles, size = time.monotonic(), 0, 0
         pieces: list[bytes] = []
@@ -239,18 +239,17 @@ class Gate:
                     pieces.append(piece)
                 size += len(piece)
                 self._buffered += len(piece)
-                if size > self._most_body:
+                if size > self._max_body_bytes:
                     raise DocumentTooLarge(
-                        f"body: expected at most {self._most_body} bytes, got more; raise limits.max_body_bytes or "
-                        "split the mesh"
+                        f"body: exceeds {self._max_body_bytes} bytes; raise limits.max_body_bytes or split the mesh"
                     )
-                if self._buffered > MAX_BODIES * self._most_body:
+                if self._buffered > MAX_BODIES * self._max_body_bytes:
                     raise Overloaded(
                         "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
                     )
                 if not message.get("more_body", False):
-                    return b"".join(pieces)  # a single piece is returned itself
+                    return b"".join(pieces)  # a single piece is not copied
                 if trickles > TRICKLES:
                     await asyncio.sleep(TRICKLE_SECONDS)
         except TimeoutError:
@@ -273,12 +272,12 @@ class Gate:
         receive: Receive,
         send: "TrackedSend",
     ) -> None:
-        """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
+        """Send the request to the replicas, and repeat it if one drops it, until it is answered or the deadline passes.
 
         Args:
-            received: when the whole request had arrived, s of the monotonic clock: a wait for room counts, too.
-            seconds: to its deadline.
-            request, scope, body, receive, send: of the request.
+            received: when the whole request had arrived, s of the monotonic clock: a wait for capacity counts, too.
+            seconds: time to its deadline.
+            request, scope, body, receive, send: the request's.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
         until = received + SLACK * seconds
@@ -295,7 +294,7 @@ class Gate:
                         await self._app(sent, replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
-                    if attempt.is_not_found and self._has_answered:  # Serve knows the applications, so it is their own
+                    if attempt.is_not_found and self._has_answered:  # Serve knows the applications: it is theirs
                         await attempt.release()
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:
@@ -316,11 +315,11 @@ class Gate:
 
 
 class TrackedSend:
-    """A ``send`` that knows what became of its request.
+    """A ``send`` that tracks its request's answer.
 
     Attributes:
-        status: of the answer; 0 before it has begun.
-        is_abandoned: whether the client left before the end of the answer.
+        status: status of the answer; 0 before it begins.
+        is_abandoned: whether the client left before the answer ended.
     """
 
     def __init__(self, send: Send) -> None:
@@ -341,7 +340,7 @@ class TrackedSend:
         await self._send(message)
 
     def watch(self, receive: Receive) -> Receive:
-        """A ``receive`` that notes if the client leaves."""
+        """A ``receive`` that records whether the client leaves."""
 
         async def receive_and_note() -> Message:
             message = await receive()
@@ -353,7 +352,7 @@ class TrackedSend:
 
 
 class Attempt:
-    """A ``send`` that holds back what may be Serve's own answer for a replica that is missing or not ready."""
+    """A ``send`` that holds back an answer if it may be Serve's own, for a missing or unready replica."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -362,7 +361,7 @@ class Attempt:
 
     @property
     def is_not_found(self) -> bool:
-        """Whether the answer is a 404, of an application that is not ours or of Serve, which knows none yet."""
+        """Whether the answer is a 404, either from another application or from Serve, which knows none yet."""
         return bool(self._held) and self._held[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
@@ -379,12 +378,12 @@ class Attempt:
 
 
 def middlewares() -> list[Middleware]:
-    """The middleware that Serve puts in front of the HTTP server of this process."""
+    """The middleware that Serve puts in front of this process's HTTP server."""
     return middlewares_for(handed_settings())
 
 
 def middlewares_for(settings: Settings) -> list[Middleware]:
-    """The middleware of an HTTP server that this process starts next."""
+    """The middleware for the HTTP server that this process starts next."""
     start_reporting(settings, "gate")
     connections.install()
     access = Access(serve_rules(settings))

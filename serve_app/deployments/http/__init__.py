@@ -1,1 +1,1 @@
-"""The HTTP interface: the ingress, its routes, and what they share with the gate, such as errors and access control."""
+"""The HTTP interface: the ingress, its routes, and code that the gate shares, such as errors and access control."""

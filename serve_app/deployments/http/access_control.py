@@ -1,6 +1,6 @@
-"""The caller of a request, as the gate found it.
+"""A request's caller, as the gate found it.
 
-The gate checks each request once, before it reads any byte of its body (:mod:`serve_app.deployments.gate`), and hands
+The gate checks each request once, before it reads any byte of its body (:mod:`serve_app.deployments.gate`), and passes
 the caller to the application in the scope.
 """
 
@@ -12,9 +12,9 @@ from serve_app.deployments.http.problems import refuse
 from serve_app.errors import Forbidden, ServeError, Unauthenticated
 from serve_app.runtime import replica
 
-HANDED = "tagae.principal"  # extension of a request's scope, from the gate; clients cannot send it
-PRINCIPAL = "principal"  # in the state of a request
-POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
+HANDED = "tagae.principal"  # scope extension set by the gate; clients cannot send it
+PRINCIPAL = "principal"  # in a request's state
+POLICY_VIOLATION = 1008  # websocket close code, RFC 6455
 
 
 def hand_principal(scope: Scope, principal: Principal) -> Scope:
@@ -22,7 +22,7 @@ def hand_principal(scope: Scope, principal: Principal) -> Scope:
 
 
 def control_access(app: ASGIApp) -> ASGIApp:
-    """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended."""
+    """Middleware: refuses requests that bypassed the gate, and users whose sign-in has ended."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -47,7 +47,7 @@ async def _caller(scope: Scope) -> Principal:
             "gate: expected a request that the gate has checked, got one that did not pass it; set "
             "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to serve_app.deployments.gate.middlewares where Ray starts"
         )
-    if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
+    if principal.user is not None:  # another replica may have signed the user out without the gate's knowledge
         ingress = replica.ingress()
         if ingress.sign_ins is not None:
             await ingress.sign_ins.follow()

@@ -20,11 +20,11 @@ from serve_app.runtime import replica
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.stores.audit import line_of
 
-NOTE = "audit_note"  # in the state of a request
-PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
+NOTE = "audit_note"  # in a request's state
+PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, not changes
 NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
-MAX_TEXT = 200  # characters of a name in a record: names come from others
+MAX_TEXT = 200  # characters of a name in a record: names are untrusted
 MAX_NAMES = 20
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 log = logging.getLogger("serve_app.audit")
@@ -32,12 +32,12 @@ log = logging.getLogger("serve_app.audit")
 
 @dataclass(slots=True)
 class Note:
-    """What is known of a request, and its record in the audit log.
+    """What is known about a request, and its record in the audit log.
 
     Attributes:
-        backend: the sessions, which have the store.
+        backend: gives access to the sessions, which have the store.
         record: without the outcome.
-        makes_room: whether the change is a deletion, for which a full store has no record before it is made.
+        makes_room: whether the change is a deletion, whose record may follow it if the store is full.
     """
 
     backend: Backend
@@ -57,7 +57,7 @@ class Note:
         """Record a change before it is made.
 
         Raises:
-            AuditGone, StoreGone: it could not be recorded, so it must not be made.
+            AuditGone, StoreGone: it could not be recorded, so do not make it.
         """
         try:
             await self.backend.ask(self.backend.records.audit.append, self.record)
@@ -66,7 +66,7 @@ class Note:
             raise  # the change needs the same store
         except ServeError as error:
             if isinstance(error, StoreFull) and self.makes_room:
-                return  # its record follows when there is room
+                return  # its record follows when there is space
             raise AuditGone(
                 f"audit log: expected to record this request first, got {error.message}; nothing was changed; try "
                 "again, and check the store if this persists",
@@ -74,7 +74,7 @@ class Note:
             ) from None
 
     async def finish(self, status: int) -> None:
-        """Add the outcome of a change. If that fails, the record stays without one, and the log has it."""
+        """Add the outcome of a change. If that fails, it is logged, and the record has no outcome."""
         if not (self.is_recorded or self.makes_room):
             return
         self.update(status=status)
@@ -86,12 +86,12 @@ class Note:
 
 
 def short(text: str) -> str:
-    """A name as it goes into a record."""
+    """A name as recorded."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def audit_requests(app: ASGIApp) -> ASGIApp:
-    """Middleware behind the access control: notes each request that may change something, and its outcome."""
+    """Middleware after access control: records each request that may change something, and its outcome."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_noted = scope["type"] == "http" and scope["method"] not in SAFE
@@ -124,7 +124,7 @@ def is_change(method: str, route: str) -> bool:
 
 
 def make_note(scope: Scope) -> Note:
-    """What is known of a request before its route."""
+    """What is known about a request before its route."""
     state: dict[str, Any] = scope["state"]
     principal: Principal = state[PRINCIPAL]
     ingress = replica.ingress()
@@ -153,8 +153,8 @@ def _identity(principal: Principal) -> dict[str, Any]:
 
 
 async def record_change(request: Request) -> None:
-    """Dependency of all routes: record a change before it is made. Pushes are data, and routes to sign in and out
-    record for themselves.
+    """Dependency of all routes: record a change before it is made. Pushes are data, and the sign-in and sign-out routes
+    make their own records.
 
     Raises:
         AuditGone: it could not be recorded.
@@ -172,7 +172,7 @@ async def record_change(request: Request) -> None:
 
 
 def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_IN) -> Note:
-    """What is known of a request to sign in or out, whose user the access control does not know."""
+    """What is known about a sign-in or sign-out request, whose user access control does not know."""
     note = make_note(request.scope)
     route = f"{request.method} {request.scope['route'].path}"
     note.update(action=action, route=route, **_identity(principal))
@@ -180,7 +180,7 @@ def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_I
 
 
 def note_names(request: Request, *names: str | None) -> None:
-    """Add names of what a request changes to its record."""
+    """Add the names of changed things to a request's record."""
     note: Note | None = getattr(request.state, NOTE, None)
     if note is not None:
         note.add_names(*(name for name in names if name))

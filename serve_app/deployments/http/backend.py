@@ -1,4 +1,4 @@
-"""Access of the routes to sessions and collector, through their handles."""
+"""Gives routes access to sessions and the collector through their handles."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_s
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
-TOOL_SECONDS, TOOL_SHARE = 3.0, 0.6  # that a request waits for logs and traces at most; and of its deadline
-PROBE_SECONDS = 0.5  # that a probe, or a list, waits for the replicas behind the ingress
-RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
+TOOL_SECONDS, TOOL_SHARE = 3.0, 0.6  # maximum wait for logs and traces; and share of the deadline
+PROBE_SECONDS = 0.5  # how long a probe or a list waits for the replicas behind the ingress
+RECORDS = "(access records)"  # stands for a mesh name, and is not a valid one
 
-if TYPE_CHECKING:  # the ingress needs no torch
+if TYPE_CHECKING:  # the ingress does not need torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session.api import SessionApi
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
 class SingleFlight(Generic[T]):
-    """Calls under way, by key: a second caller with the same key waits for the first call. Use it from one event
-    loop."""
+    """Running calls by key: a second caller with the same key waits for the first call. Use it from one event loop."""
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of ``call``. The call continues if one caller is cancelled, since others may wait for it."""
+        """Return the result of ``call``. The call continues if one caller is cancelled, since others may wait for
+        it."""
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = start_task(_run(call))
@@ -44,7 +44,7 @@ class SingleFlight(Generic[T]):
     def _end(self, key: Hashable) -> None:
         task = self._under_way.pop(key)
         if not task.cancelled():
-            task.exception()  # retrieve it, in case no caller is left to do so
+            task.exception()  # retrieve it, in case no caller remains to do so
 
 
 async def _run(call: Callable[[], Awaitable[T]]) -> T:
@@ -56,8 +56,8 @@ class Backend:
 
     Attributes:
         any_session: the API of any session.
-        tools: looks up services in logs and traces, for this replica.
-        records: API of the session that usually writes the records of access, so that writes rarely collide.
+        tools: looks up services in logs and traces for this replica.
+        records: API of the session that usually writes access records, so that writes rarely collide.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector]) -> None:
@@ -81,7 +81,7 @@ class Backend:
         return api_of(self.session_of(mesh))
 
     def deadline(self, request: Request | None = None) -> Deadline:
-        """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
+        """The deadline of a request that has just arrived. With ``request``, it counts from when the gate had received
         all of it."""
         waited = float(request.headers.get(WAITED, 0.0)) if request else 0.0
         return Deadline.after(self._deadline_seconds - waited)
@@ -97,5 +97,5 @@ class Backend:
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def collector_states(self) -> list[CollectorState]:
-        """The state of each collected mesh. Waits ``PROBE_SECONDS``, and raises the errors of :meth:`Caller.ask`."""
+        """The state of each collected mesh. Waits up to ``PROBE_SECONDS``. Raises the errors of :meth:`Caller.ask`."""
         return await Caller(Deadline.after(PROBE_SECONDS)).ask(self.collector.states)

@@ -23,18 +23,18 @@ from serve_app.settings import LimitSettings
 
 T = TypeVar("T")
 D = TypeVar("D", bound=Document)
-OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
-MAX_ACTION_BYTES = 2**20  # of feedback, a mute, or a rollback
-MAX_METRICS_BYTES = 4 * 2**20  # of OTLP metrics, unpacked; decoding one takes up to 50 times that
-LEFT_OUT = "tagae-left-out"  # header of an answer
+OFF_LOOP_BYTES = 2**16  # a larger body is decoded outside the event loop; this one takes about a millisecond
+MAX_ACTION_BYTES = 2**20  # for feedback, a mute, or a rollback
+MAX_METRICS_BYTES = 4 * 2**20  # for uncompressed OTLP metrics, which take up to 50 times that memory when decoded
+LEFT_OUT = "tagae-left-out"  # response header
 JSON = "application/json"
-GZIP = 16 + zlib.MAX_WBITS  # of zlib: with the header of gzip
+GZIP = 16 + zlib.MAX_WBITS  # for zlib: with a gzip header
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBody:
-    """A snapshot, packed, and what its left out changes named instead of a service: one mistake in what a deploy says
-    must not cost the verdict."""
+    """A packed snapshot, and the names in changes that were left out because they name no service: a mistake in a
+    deploy's announcement must not cost the verdict."""
 
     packed: bytes
     left_out: tuple[str, ...]
@@ -48,19 +48,19 @@ class SnapshotBody:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the answer says about it."""
+        """The response headers."""
         said = [f"change of {ascii(name)[:SHOWN]}: expected namespace/name" for name in self.left_out[:ERRORS_LISTED]]
         return {LEFT_OUT: "; ".join(said)} if said else {}
 
 
 async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> SnapshotBody:
-    """Read the snapshot of a body, and pack it. A large one is decoded outside the event loop.
+    """Read and pack the snapshot in a body. A large one is decoded outside the event loop.
 
     Args:
-        now: the current time, which the snapshot must not be ahead of; None: it may have any time.
+        now: the current time, which the snapshot must not exceed; None: any time is allowed.
 
     Raises:
-        InvalidDocument: what is wrong, and where.
+        InvalidDocument: its content is wrong; says what and where.
         UnsupportedMediaType: its format is not supported.
         DocumentTooLarge: it has more bytes, services or calls than ``limits`` allow.
         AheadOfClock: its time is in the future.
@@ -75,14 +75,15 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     return await _read(request, limits.max_body_bytes, pack)
 
 
-async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
-    """Read the snapshots of a body in JSON, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
+async def read_snapshots(request: Request, limits: LimitSettings, *, min_count: int) -> list[bytes]:
+    """Read and pack the snapshots in a JSON body, at least ``min_count`` of them in time order; see
+    :func:`read_snapshot`."""
 
     def pack(body: bytes, media_type: str) -> list[bytes]:
         _require_json(media_type)
         snapshots = json_body.decode_many(body, _counts(limits))
-        if len(snapshots) < fewest:
-            raise error_at("/snapshots", f"expected at least {fewest} snapshots, got {len(snapshots)}; send more")
+        if len(snapshots) < min_count:
+            raise error_at("/snapshots", f"expected at least {min_count} snapshots, got {len(snapshots)}; send more")
         for number, (one, after) in enumerate(pairwise(snapshots), 1):
             if after.observed_at <= one.observed_at:
                 detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
@@ -93,7 +94,7 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
 
 
 async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
-    """Read a small document, in JSON only: feedback, a mute, a change of models. Errors as in :func:`read_snapshot`."""
+    """Read a small JSON document: feedback, a mute, a change of models. Raises the errors of :func:`read_snapshot`."""
 
     def decode_json(body: bytes, media_type: str) -> T:
         _require_json(media_type)
@@ -103,13 +104,13 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
 
 
 def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
-    """What decodes a document of this schema, for :func:`read_document`; ``empty``: what no body stands for."""
+    """Return a decoder for this schema, for :func:`read_document`; ``empty``: the body to use if there is none."""
     return lambda body: validate_document(json_text.parse(body.strip() or empty), schema)
 
 
 async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
-    """Read OTLP metrics, plain or as gzip: the data points of a service graph, the number of the ignored others, and
-    the media type. Errors as in :func:`read_snapshot`."""
+    """Read OTLP metrics, plain or as gzip: a service graph's data points, the number of ignored others, and the media
+    type. Raises the errors of :func:`read_snapshot`."""
     encoding, media_type = _encoding(request), _media_type(request)
     if encoding not in ("identity", "gzip"):
         raise UnsupportedMediaType(f"content-encoding: expected gzip or none, got {encoding[:80]!r}; send gzip")
@@ -130,26 +131,26 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
     return points, ignored, media_type
 
 
-async def read_json(request: Request, most: int) -> Any:
-    """Read a JSON body of at most ``most`` bytes, without checking what it holds.
+async def read_json(request: Request, max_bytes: int) -> Any:
+    """Read a JSON body of at most ``max_bytes`` bytes, without checking what it holds.
 
     Its content type must be JSON: a page of another site cannot make a browser send that.
 
     Raises:
         UnsupportedMediaType: the content type is another one.
         MalformedDocument: it is not JSON.
-        DocumentTooLarge: it is longer.
+        DocumentTooLarge: it is too long.
     """
     _require_no_encoding(request)
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
-    return json_text.parse(await _body(request, most))
+    return json_text.parse(await _body(request, max_bytes))
 
 
-async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) -> T:
+async def _read(request: Request, max_bytes: int, decode: Callable[[bytes, str], T]) -> T:
     _require_no_encoding(request)
     media_type = _media_type(request)
-    body = await _body(request, most)
+    body = await _body(request, max_bytes)
     if len(body) < OFF_LOOP_BYTES:
         return decode(body, media_type)
     return await asyncio.to_thread(decode, body, media_type)
@@ -176,7 +177,7 @@ def _require_no_encoding(request: Request) -> None:
 
 
 def _unzip(body: bytes) -> bytes:
-    """Unpack gzip, at most ``MAX_METRICS_BYTES`` of it, so that a small body cannot use up the memory."""
+    """Unpack gzip, up to ``MAX_METRICS_BYTES``, so that a small body cannot use up the memory."""
     unpacker = zlib.decompressobj(GZIP)
     try:
         found = unpacker.decompress(body, MAX_METRICS_BYTES + 1)
@@ -190,7 +191,7 @@ def _unzip(body: bytes) -> bytes:
 
 
 def _media_type(request: Request) -> str:
-    """The media type of the body in lower case, without parameters; JSON if there is no header."""
+    """The body's media type in lower case, without parameters; JSON if there is no header."""
     media_type, _, parameters = request.headers.get("content-type", JSON).partition(";")
     charset = parameters.lower().replace(" ", "").replace('"', "")
     if "charset=" in charset and "charset=utf-8" not in charset:
@@ -198,26 +199,26 @@ def _media_type(request: Request) -> str:
     return media_type.strip().lower() or JSON
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, max_bytes: int) -> bytes:
     """Read the whole body. If its declared length is too long, nothing is read."""
     length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > most:
-        raise _too_long(most, f"{length} bytes")
+    if length.isdigit() and int(length) > max_bytes:
+        raise _too_long(max_bytes, f"{length} bytes")
     pieces, size = [], 0
     try:
         async for piece in request.stream():
             if piece:
                 pieces.append(piece)
             size += len(piece)
-            if size > most:
-                raise _too_long(most, "more")
+            if size > max_bytes:
+                raise _too_long(max_bytes, "more")
     except ClientDisconnect:
         raise MalformedDocument(f"body: the connection ended after {size} bytes; send the whole body") from None
     return b"".join(pieces)  # the gate sends a single piece, which is not copied
 
 
-def _too_long(most: int, came: str) -> DocumentTooLarge:
+def _too_long(max_bytes: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {most} bytes, got {came}; send less, or split the mesh; for snapshots, "
+        f"body: expected at most {max_bytes} bytes, got {came}; send less, or split the mesh; for snapshots, "
         "limits.max_body_bytes can be raised"
     )

@@ -1,5 +1,5 @@
-"""Answers to probes: the device, kernels and weights of the scorers, and the meshes whose past is being read. Replicas
-are asked once for many probes."""
+"""Answers probes: the scorers' device, kernels and weights, and the meshes whose past is being read. Many probes share
+one call to the replicas."""
 
 import asyncio
 import math
@@ -13,11 +13,11 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import ServeError
 from serve_app.runtime.rpc import Caller, T
 
-READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that many probes cost little
+READY_SECONDS = 2.0  # how long the replicas' answer is reused, so that many probes cost little
 
 
 class SharedAnswer(Generic[T]):
-    """An answer of other replicas.
+    """A cached answer from other replicas.
 
     Attributes:
         newest: None: they have never answered.
@@ -30,7 +30,7 @@ class SharedAnswer(Generic[T]):
         self._shared: SingleFlight[T] = SingleFlight()
 
     async def recent(self) -> T:
-        """An answer that is at most ``READY_SECONDS`` old; raises what ``ask`` raises."""
+        """An answer that is at most ``READY_SECONDS`` old. Raises the errors of ``ask``."""
         if self.newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
             return self.newest
 
@@ -52,7 +52,7 @@ class Health:
 
     Attributes:
         scorers: raises ``ServeError`` if the store, a session, a scorer or the meta-model does not answer.
-        replays: how much of the past of new meshes has been read, 0 to 1, by mesh.
+        replays: the share of the past that has been read, 0 to 1, by new mesh.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -32,7 +32,7 @@ for router in ROUTERS:
 
 
 def routes() -> Http:
-    """The routes, for Serve, which calls this in each replica."""
+    """The routes; Serve calls this in each replica."""
     return http
 
 
@@ -40,7 +40,7 @@ class Ingress:
     """The state that the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
 
     Args:
-        notifier: is not called. Serve runs only what is bound to something.
+        notifier: not called. Serve runs only bound deployments.
 
     Raises:
         BadSettings: the tokens file or the client secret cannot be used.
@@ -62,5 +62,5 @@ class Ingress:
         self.load = RequestLoad()
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Serve calls this periodically if it scales the ingress: how many requests are under way, on average."""
+        """The average number of running requests. Serve calls this periodically if it scales the ingress."""
         return self.load.report()

@@ -36,8 +36,8 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime import replica
 
 VERSION = version("tagae")
-# Content types that a page of another site can make a browser post without asking the service first; https://fetch.spec.whatwg.org,
-# "CORS-safelisted request-header".
+# Content types that another site's page can make a browser post without a preflight request;
+# https://fetch.spec.whatwg.org, "CORS-safelisted request-header".
 UNASKED = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 MeshName = Annotated[
     str,
@@ -49,17 +49,17 @@ MeshName = Annotated[
 ]
 
 
-_DESCRIBED: dict[type[Document], None] = {}  # documents of bodies, in order
+_DESCRIBED: dict[type[Document], None] = {}  # body documents, in order
 
 
 def _refer_to(document: type[Document]) -> dict[str, str]:
-    """The reference to the schema of a body, which is then part of the OpenAPI document."""
+    """A reference to a body's schema, which is added to the OpenAPI document."""
     _DESCRIBED[document] = None
     return {"$ref": f"#/components/schemas/{document.__name__}"}
 
 
 def describe_body(document: type[Document]) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads snapshots in JSON or Arrow."""
+    """``openapi_extra`` for a route that reads snapshots in JSON or Arrow."""
     forms = {
         JSON: {"schema": _refer_to(document)},
         ARROW: {
@@ -70,20 +70,20 @@ def describe_body(document: type[Document]) -> dict[str, Any]:
 
 
 def describe_json_body(*documents: type[Document], is_required: bool = True) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads one of these documents, in JSON only, or nothing if none is required."""
+    """``openapi_extra`` for a route that reads one of these documents as JSON, or nothing if none is required."""
     schemas = [_refer_to(document) for document in documents]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"requestBody": {"required": is_required, "content": {JSON: {"schema": schema}}}}
 
 
 def describe_text(*media_types: str) -> dict[int | str, dict[str, Any]]:
-    """``responses`` of a route that answers with text of one of these types."""
+    """``responses`` for a route that answers with text in one of these types."""
     return {200: {"content": {media_type: {"schema": {"type": "string"}} for media_type in media_types}}}
 
 
 class Http(FastAPI):
-    """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors, which
-    are problem documents and never FastAPI's own."""
+    """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors as
+    problem documents instead of FastAPI's own."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema:
@@ -99,13 +99,14 @@ class Http(FastAPI):
             more = (AuditGone,) if is_change(method.upper(), path) else ()
             operation["responses"] = _with_refusals(operation["responses"], *more)
             for parameter in operation.get("parameters", ()):
-                # FastAPI's mark for "no example" is another object in a replica, and shown as if it were one.
+                # FastAPI's marker for "no example" is a different object in a replica, and would be shown as an
+                # example.
                 parameter.pop("example", None)
         return schema
 
 
 def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[str, Any]:
-    """The responses of an operation, with the refusals of the gate and of access control, and ``more`` errors."""
+    """An operation's responses, including responses of the gate and access control, and ``more`` errors."""
     before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
     refusals = problems.describe_errors(*before, HeadersTooLarge, *more)
     merged = dict(responses)
@@ -119,7 +120,7 @@ def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[st
 
 
 def add_server_timing(app: ASGIApp) -> ASGIApp:
-    """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
+    """Middleware: adds ``Server-Timing`` to every answer, unless the route has already added it with more stages."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -136,7 +137,7 @@ def add_server_timing(app: ASGIApp) -> ASGIApp:
 
 
 def count_requests(app: ASGIApp) -> ASGIApp:
-    """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count."""
+    """Middleware: counts each request until its answer begins, so that verdict streams do not count."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as work:
@@ -154,20 +155,20 @@ def count_requests(app: ASGIApp) -> ASGIApp:
 
 
 def json_response(document: bytes | Document, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON document; bytes are encoded already."""
+    """A JSON response; bytes are already encoded."""
     if isinstance(document, Document):
         document = document.model_dump_json().encode()
     return Response(document, headers=headers, media_type=JSON)
 
 
 def server_timing(seconds: Mapping[str, float]) -> str:
-    """The value of a ``Server-Timing`` header: stages in ms."""
+    """A ``Server-Timing`` header's value: stages in ms."""
     return ", ".join(f"{stage};dur={1000 * duration:.2f}" for stage, duration in seconds.items())
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Refuse unknown query parameters: ignoring a misspelt one would answer another question. Probes and scrapes may
-    send any.
+    """Refuse unknown query parameters: ignoring a misspelt one would give a wrong answer. Probes and scrapes may send
+    any.
 
     Raises:
         InvalidParameter: the route has no such parameter, or it is given more than once.
@@ -187,8 +188,8 @@ async def only_known_parameters(request: Request) -> None:
 
 
 async def only_own_pages(request: Request) -> None:
-    """Refuse requests that pages of other sites could make a browser post. For all other requests a browser asks
-    first, and is refused (``OPTIONS`` is 405).
+    """Refuse requests that other sites' pages could make a browser post. For all other requests, a browser sends a
+    preflight request first, which is refused (``OPTIONS`` is 405).
 
     Raises:
         UnsupportedMediaType: the content type is one that any page can send.
@@ -203,15 +204,15 @@ async def only_own_pages(request: Request) -> None:
 
 @asynccontextmanager
 async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
-    """Make the instruments in the replica: they cannot be sent to another process."""
+    """Create the instruments in the replica: they cannot be sent to another process."""
     single = replica.is_single()
     http.state.instruments = replica.open_instruments() if single else PrometheusInstruments(replica=replica.name())
     yield
 
 
 def interface(openapi: str | None = "/openapi.json") -> Http:
-    """An interface without routes. A deployment with one has ``access``, ``sign_ins`` and ``backend``, of which the
-    last two may be None.
+    """An interface without routes. Its deployment has ``access``, ``sign_ins`` and ``backend``; the last two may be
+    None.
 
     Args:
         openapi: path of the OpenAPI document; None: there is none.
@@ -222,7 +223,7 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         version=VERSION,
         lifespan=_lifespan,
         openapi_url=openapi,
-        docs_url=None,  # its scripts come from servers of others
+        docs_url=None,  # its scripts come from other servers
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],

@@ -1,4 +1,4 @@
-"""Files of the page as answers."""
+"""Answers with the page's files."""
 
 import re
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from serve_app.deployments.http.interface import add_server_timing
 from serve_app.errors import ServeError, answer
 from serve_app.web.assets import CACHE_PERMANENTLY, HEADERS, File, find_file, waiting_page
 
-PAGE = "text/html"  # what a browser accepts first when a person opens an address
-REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")  # the weight of a coding that a client does not accept
+PAGE = "text/html"  # a browser's first choice when a person opens an address
+REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")  # the weight of a refused coding
 
 
 def answer_page_files(app: ASGIApp) -> ASGIApp:
-    """Middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens. The
-    application gets all other requests, including those for files that do not exist."""
+    """Middleware: answers requests for the page's files without calling a replica. Each page requests dozens. The
+    application gets all other requests, including requests for files that do not exist."""
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         chosen = app
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
-            # It never changes, since its path has a digest.
+            # The file never changes, since its path has a digest.
             chosen = add_server_timing(file_response(file, Headers(scope=scope), CACHE_PERMANENTLY))
         await chosen(scope, receive, send)
 
@@ -30,12 +30,12 @@ def answer_page_files(app: ASGIApp) -> ASGIApp:
 
 
 def is_page_request(scope: Scope) -> bool:
-    """Whether a person opens an address in a browser: scripts of the page and other programs ask for other types."""
+    """Whether a person opens an address in a browser: the page's scripts and other programs accept other types."""
     return bool(scope["method"] == "GET" and PAGE in Headers(scope=scope).get("accept", ""))
 
 
 def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> Response:
-    """The page that waits for the service and then opens what was asked for, with the status of the error.
+    """A page that waits for the service and then opens the requested address, with the error's status.
 
     Args:
         error: why the service does not answer.
@@ -52,9 +52,9 @@ def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, 
     """A file in the smallest form that the client accepts.
 
     Args:
-        file: with its compressed forms.
-        request: headers of the request.
-        headers: of the answer.
+        file: the file with its compressed forms.
+        request: the request's headers.
+        headers: the answer's headers.
     """
     headers = {**headers, "vary": "accept-encoding"}
     accepted = request.get("accept-encoding", "")

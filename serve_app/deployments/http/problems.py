@@ -1,4 +1,4 @@
-"""Every error of the HTTP interface as RFC 9457 ``application/problem+json``, in the answers and in OpenAPI."""
+"""Every HTTP error as RFC 9457 ``application/problem+json``, in answers and in OpenAPI."""
 
 import math
 from http import HTTPStatus
@@ -28,7 +28,7 @@ def install(http: FastAPI) -> None:
 
 
 def describe_errors(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that may answer with these errors."""
+    """The ``responses`` for a route that may answer with these errors."""
     rows: dict[int | str, dict[str, Any]] = {}
     for row in (ANSWERS[error] for error in errors):
         before = rows.get(row.status, {}).get("description")
@@ -41,7 +41,7 @@ def describe_errors(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]
 
 
 def refuse(instruments: Instruments, error: Exception) -> Response:
-    """The answer to an error, which is counted; a failed login has a ``reason`` among its details."""
+    """Count an error and return its answer; a failed login has a ``reason`` in its details."""
     instruments.count(REFUSALS, code=answer(error).code)
     if reason := getattr(error, "details", {}).get("reason"):
         instruments.count(FAILED_LOGINS, reason=reason)
@@ -50,14 +50,14 @@ def refuse(instruments: Instruments, error: Exception) -> Response:
 
 def _refuse_route(request: Request, error: Exception) -> Response:
     """Answer a request to an unknown route, or with a method that the route does not have."""
-    assert isinstance(error, HTTPException)  # what it is registered for
+    assert isinstance(error, HTTPException)  # registered for this error
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
     request.app.state.instruments.count(REFUSALS, code=code)
     detail = f"{request.method[:20]} {request.url.path[:200]}: {error.detail}; /openapi.json lists the routes"
     document = Problem(type=f"urn:tagae:problem:{code}", title=status.phrase, status=status, detail=detail)
     headers = dict(error.headers or {})
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette's own names the methods of the first route of this path
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette names only the methods of the path's first route
         headers["Allow"] = ", ".join(_allowed_methods(request))
     return _response(document, headers)
 
@@ -69,7 +69,7 @@ def _allowed_methods(request: Request) -> list[str]:
 
 def _refuse_parameter(request: Request, error: Exception) -> Response:
     """Answer a request with a query parameter of the wrong type."""
-    assert isinstance(error, RequestValidationError)  # what it is registered for
+    assert isinstance(error, RequestValidationError)  # registered for this error
     first = error.errors()[0]
     place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     refused = InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")

@@ -11,18 +11,18 @@ from serve_app.deployments.http.backend import Backend, SingleFlight
 from serve_app.errors import ServeError
 from serve_app.runtime.replica import start_task
 
-FOLLOW_SECONDS = 2.0  # between two reads of the sign-ins that ended, as of the tokens file
-IDLE_SECONDS = 660.0  # without a request of a signed-in user, longer than a stream lasts; then reading ends
-SHARE_OF_DEADLINE = 0.8  # for the provider, so that its failure is the answer and not the gate's deadline
+FOLLOW_SECONDS = 2.0  # time between two reads of ended sign-ins
+IDLE_SECONDS = 660.0  # reading ends after this time without a signed-in user's request; longer than a stream lasts
+SHARE_OF_DEADLINE = 0.8  # for the provider, so that the answer reports its failure and not the gate's deadline
 log = logging.getLogger(__name__)
 
 
 class SignIns:
-    """Signs users in and out, and follows the sign-ins that ended on other replicas.
+    """Signs users in and out, and follows sign-ins that end on other replicas.
 
     Args:
-        access: the rules; gets the ids of sign-ins that ended.
-        backend: the sessions, which have the store.
+        access: the access rules; gets the ids of ended sign-ins.
+        backend: gives access to the sessions, which have the store.
 
     Raises:
         BadSettings: the client secret or the certificates cannot be used.
@@ -34,17 +34,17 @@ class SignIns:
         self._used_at = 0.0
         self._following: asyncio.Task[None] | None = None
         self._shared: SingleFlight[None] = SingleFlight()
-        self._lock = asyncio.Lock()  # a read that began before an end must not replace the ids after it
+        self._lock = asyncio.Lock()  # a read that began before a sign-out must not replace the newer ids
         seconds = SHARE_OF_DEADLINE * backend.settings.serve.deadline_seconds
         from serve_app.access.oidc.sign_on import SignOn  # needs the extra
 
         self.sign_on = SignOn(rules, seconds, self._end)
 
     async def follow(self) -> None:
-        """Before a request of a signed-in user: see to it that the ids of ended sign-ins are known.
+        """Make sure, before a signed-in user's request, that the ids of ended sign-ins are known.
 
         Raises:
-            ServeError: they have never been read, and the store cannot be used.
+            ServeError: they have never been read, and the store is unavailable.
         """
         self._used_at = time.monotonic()
         if not self._is_following():
@@ -70,12 +70,12 @@ class SignIns:
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
                 await self._read()
-            except ServeError as error:  # the ids that are known stay known
+            except ServeError as error:  # keep the known ids
                 log.warning("sign-ins that ended could not be read: %s", error)
 
 
 def open_sign_ins(access: Access, backend: Backend) -> SignIns | None:
-    """The sign-ins at the provider of the settings; None if there is none. Errors as of :class:`SignIns`."""
+    """Open sign-ins at the configured provider; None if there is none. Raises the errors of :class:`SignIns`."""
     if access.rules.oidc is None or access.sign_ins is None:
         return None
     return SignIns(access, access.rules.oidc, access.sign_ins, backend)

@@ -1,4 +1,4 @@
-"""Streams of verdicts as server-sent events, with an event for each change of a mesh by people."""
+"""Streams verdicts as server-sent events, with an event for each change that people make to a mesh."""
 
 import asyncio
 import math
@@ -20,22 +20,22 @@ from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller
 from serve_app.web.assets import HEADERS
 
 EVENTS = "text/event-stream"
-WAIT_SECONDS = 5.0  # for a verdict; then a comment keeps the stream alive; no service ends before its waits do
-# Streams ask for verdicts at common moments, so that a burst of verdicts is one message and one call serves all
-# readers. With many streams the moments are farther apart: 64 streams then cost as much as 8. They send in turns until
-# the next moment, since sending to 200 readers at once would delay requests that arrive meanwhile.
+WAIT_SECONDS = 5.0  # then a comment keeps the stream alive; the service does not end before its waits do
+# All streams ask for verdicts at the same moments, so that a burst of verdicts is one message and one call serves all
+# readers. With more streams, the moments are farther apart: 64 streams cost as much as 8. They take turns sending until
+# the next moment, since sending to 200 readers at once would delay other requests.
 TICK_SECONDS = 0.25
 STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
-STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
+STREAM_SECONDS = 600.0  # then the stream ends and the page reconnects, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
-CHANGED = b"event: changed\ndata: {}\n\n"  # people did something: read again what is not in a verdict
-MAX_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
+CHANGED = b"event: changed\ndata: {}\n\n"  # people changed something: data outside verdicts must be read again
+MAX_VERDICTS_AT_ONCE = 200  # limit for a page that was disconnected for a while
 
 
 @dataclass(frozen=True, slots=True)
 class NewVerdicts:
-    """Verdicts as server-sent events, the time of the newest (None if there is none), and the revision of the mesh."""
+    """Verdicts as server-sent events, the newest one's time (None if there is none), and the mesh's revision."""
 
     events: bytes
     newest: datetime | None
@@ -47,7 +47,7 @@ class _ObservedAt(msgspec.Struct):
 
 
 class EventStream(StreamingResponse):
-    """A response that frees its slot when it ends, even if no byte of it was ever read."""
+    """A response that frees its slot when it ends, even if it was never read."""
 
     def __init__(self, events: AsyncIterator[bytes], slot: ExitStack) -> None:
         super().__init__(events, media_type=EVENTS, headers=HEADERS | UNBUFFERED)
@@ -63,7 +63,7 @@ class VerdictStreams:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._most = backend.settings.serve.max_streams
+        self._max_streams = backend.settings.serve.max_streams
         self._open = 0
         self._numbers = count()
         self._shared: SingleFlight[NewVerdicts] = SingleFlight()
@@ -72,16 +72,16 @@ class VerdictStreams:
         """Open a stream.
 
         Args:
-            seen: time of the last verdict that the reader has; None: begin with the newest.
-            is_valid: whether the reader may still read; the stream ends when it returns False.
+            seen: time of the reader's last verdict; None: begin with the newest.
+            is_valid: whether the reader still has access; the stream ends when it returns False.
 
         Raises:
             Overloaded: too many streams are open.
             UnknownMesh: the mesh has no verdict.
         """
-        if self._open >= self._most:
+        if self._open >= self._max_streams:
             raise Overloaded(
-                f"ingress: the limit of {self._most} open streams is reached; try again later, or raise "
+                f"ingress: the limit of {self._max_streams} open streams is reached; try again later, or raise "
                 "serve.max_streams",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -97,10 +97,10 @@ class VerdictStreams:
     async def _events(
         self, mesh: str, seen: datetime | None, found: NewVerdicts, is_valid: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
-        """Events until the stream is old enough, or the reader's token is no longer valid."""
+        """Yield events until the stream reaches its maximum age, or the reader's token is no longer valid."""
         ends = time.monotonic() + STREAM_SECONDS
         number = next(self._numbers)
-        revision = 0  # of which the reader knows; at first none: something may have changed while there was no stream
+        revision = 0  # known to the reader; initially 0, since something may have changed while there was no stream
         try:
             yield RECONNECT
             while time.monotonic() < ends and is_valid():
@@ -108,15 +108,15 @@ class VerdictStreams:
                 seen, revision = found.newest or seen, found.revision
                 ticks = math.ceil(self._open / STREAMS_PER_TICK)
                 await asyncio.sleep(TICK_SECONDS * ticks - time.monotonic() % (TICK_SECONDS * ticks))
-                # Streams whose readers have seen the same share one call; most streams do.
+                # Streams whose readers have the same last verdict share one call; most do.
                 ask = partial(self._ask, mesh, seen, WAIT_SECONDS, revision)
                 found = await self._shared.do((mesh, seen, revision), ask)
                 await asyncio.sleep(TICK_SECONDS * (number % ticks))
         except ServeError:
-            return  # the page connects again and gets the error as an answer
+            return  # the page reconnects and gets the error as the answer
 
     async def _ask(self, mesh: str, seen: datetime | None, seconds: float, revision: int) -> NewVerdicts:
-        """Verdicts later than ``seen``; waits up to ``seconds`` for one, or for another revision."""
+        """Read verdicts later than ``seen``; waits up to ``seconds`` for one, or for a new revision."""
         caller = Caller(self._backend.deadline().extend(seconds))
         meshes = self._backend.of(mesh).meshes
         found, now = await caller.ask(meshes.new_verdicts, mesh, seen, MAX_VERDICTS_AT_ONCE, seconds, revision)

@@ -1,7 +1,7 @@
-"""Spans of requests that bring snapshots, in the gate and in the ingress.
+"""Spans of requests with snapshots, in the gate and in the ingress.
 
-The gate's span is the child of the client's, if the request has a ``traceparent``. It replaces that header by its own,
-so that the span of the ingress is a child of the gate's.
+If the request has a ``traceparent``, the gate's span is a child of the client's. The gate replaces that header with its
+own, so that the ingress's span is a child of the gate's.
 """
 
 import re
@@ -17,10 +17,10 @@ _HEADER = spans.HEADER.encode()
 
 
 def trace_requests(app: ASGIApp, place: str) -> ASGIApp:
-    """Middleware. Requests that bring no snapshot pass unchanged.
+    """Middleware. Requests without snapshots pass unchanged.
 
     Args:
-        place: first word of the spans' names: gate or ingress.
+        place: first word in the spans' names: gate or ingress.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

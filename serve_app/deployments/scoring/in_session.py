@@ -1,4 +1,4 @@
-"""Scores snapshots in the session that holds their mesh: all stages in one thread, without a copy or a call."""
+"""Scores snapshots in their mesh's session: all stages run in one thread, without a copy or a call."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class InSession:
     """Scores in this process, on its CPU. Another place with the same methods is
     :class:`~serve_app.deployments.scoring.replicas.Replicas`.
 
-    Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has one snapshot at a time under way, so
-    that none takes the turn of another.
+    Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has only one snapshot in progress, so that
+    none takes another mesh's turn.
 
     Args:
-        weights: of the settings, on the CPU.
+        weights: the configured weights, on the CPU.
         replica: name of this replica, for metrics.
-        threads: of one pass of the network.
+        threads: threads for one pass of the network.
     """
 
     def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
@@ -56,13 +56,13 @@ class InSession:
         """A runner for one snapshot of a mesh.
 
         Args:
-            deadline: after which no stage begins.
+            deadline: no stage begins after it.
             in_shadow: whether no one waits for it.
         """
         return SessionRunner(self, self.spare_pool if in_shadow else self.pool, mesh, deadline, model.checkpoint)
 
     async def check(self) -> None:
-        """Raise an error if this process can score no longer."""
+        """Raise an error if this process can no longer score."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self.pool, score, self._checkpoint.network, self._probe)
 
@@ -73,7 +73,7 @@ class InSession:
 
 
 class SessionRunner(SnapshotRunner):
-    """A runner whose stages run in the thread that runs them all."""
+    """A runner whose stages all run in one thread."""
 
     place: ClassVar[RunnerPlace] = "session"
 
@@ -120,7 +120,8 @@ class SessionRunner(SnapshotRunner):
 
 
 def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores | Exception]:
-    """Score the parts in one pass over the uncut mesh. If that fails, score them apart, which needs less memory."""
+    """Score the parts in one pass over the uncut mesh. If that fails, score them separately, which needs less
+    memory."""
     try:
         return [(one,) for one in score_whole(network, prepared)]
     except Exception as error:

@@ -1,4 +1,5 @@
-"""Messages of sessions and scorers to ingress and collector, in a file of their own because those need no torch."""
+"""Messages from sessions and scorers to the ingress and the collector. They have their own file because these do not
+need torch."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,7 @@ class SnapshotAnswer:
     Attributes:
         verdict: its JSON document.
         seconds: duration of each stage; empty for a repeated snapshot.
-        retries: calls repeated because a replica died, by deployment; the ingress counts them with its own.
+        retries: calls repeated because a replica died, by deployment; the ingress adds them to its own.
     """
 
     verdict: bytes
@@ -23,12 +24,12 @@ class SnapshotAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where the collector of a mesh continues.
+    """Where a mesh's collector continues.
 
     Attributes:
         at: Unix time of the newest snapshot with a verdict; None: there is none.
-        reads_past: whether to read the past of a new mesh, or the rest of it. A mesh whose state was damaged is watched
-            again at once, since people may be waiting for the end of an incident.
+        reads_past: whether to read a new mesh's past, or the rest of it. A mesh whose state was damaged is watched
+            again at once, since people may be waiting for an incident to end.
     """
 
     at: float | None
@@ -37,14 +38,13 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class ScorerInfo:
-    """The device, kernels and weights of a replica.
+    """A replica's device, kernels and weights.
 
     Attributes:
         device: ``cpu`` or ``cuda``.
         model: digest of the weights.
-        refused: for each configured weights that are not in use, a sentence that says why.
-        receivers: for each receiver of notifications that has a problem, a sentence for everybody, and one with its
-            address.
+        refused: a sentence for each configured checkpoint that is not in use, with the reason.
+        receivers: for each receiver of notifications with a problem, a sentence for everyone, and one with its address.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""MetaModel: the evidence of all parts of one snapshot in, the cluster's verdict out. It is light and runs on a CPU."""
+"""MetaModel: combines the evidence from all parts of a snapshot into one verdict. It is light and runs on a CPU."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from serve_app.settings import Settings
 
 
 class MetaModel:
-    """Makes verdicts of meshes of several parts.
+    """Makes verdicts for meshes with several parts.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -42,15 +42,15 @@ class MetaModel:
     async def decide(
         self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "", pin: ModelPin | None = None
     ) -> tuple[Verdict, IncidentMemory]:
-        """The verdict of one snapshot, and the memory for the next one. The policy comes with each call, since the
-        session gathered the evidence with it.
+        """Return a snapshot's verdict, and the memory for the next one. Each call includes the policy with which the
+        session gathered the evidence.
 
         Args:
-            trace: ``traceparent`` of the caller.
-            pin: model of the mesh; None: the weights of the settings.
+            trace: the caller's ``traceparent``.
+            pin: the mesh's model; None: the configured weights.
 
         Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded soon.
         """
         checkpoint = self._weights.of(mesh) if pin is None else await self._loader.load(pin)
         with span("meta-model.decide", trace):

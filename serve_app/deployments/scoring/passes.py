@@ -1,4 +1,4 @@
-"""Passes of the network over groups of parts, and what is measured of each."""
+"""Runs and measures network passes over groups of parts."""
 
 import logging
 import traceback
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:
-    """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
-    group affects no other."""
+    """Score all groups in one pass. If that fails, score each half separately, which needs less memory. In the end, a
+    bad group affects no other."""
     if not groups:
         return []
     scores = _score_together(network, groups)
@@ -43,7 +43,7 @@ def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores |
 
 
 def score_group(network: MeshNetwork, group: Group) -> Scores:
-    """Score one group in a pass of its own."""
+    """Score one group in a separate pass."""
     return tuple(score_joined(network, group))
 
 
@@ -52,7 +52,7 @@ def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Score
         scores = iter(score_joined(network, [task for group in groups for task in group]))
         return [tuple(next(scores) for _ in group) for group in groups]
     except Exception as error:
-        traceback.clear_frames(error.__traceback__)  # they hold the tensors of this pass, while the next needs memory
+        traceback.clear_frames(error.__traceback__)  # they hold this pass's tensors, while the next one needs memory
         return error
 
 
@@ -62,7 +62,7 @@ def probe(checkpoint: Checkpoint) -> Group:
 
 
 def warm_up(checkpoint: Checkpoint) -> None:
-    """Run all stages once. Without it, the first verdict of a process takes 22 ms longer, for a mesh of any size."""
+    """Run all stages once. Otherwise, a process's first verdict takes 22 ms longer, for a mesh of any size."""
     advance(checkpoint, Mesh(), _smallest_mesh(), Options())
 
 
@@ -77,7 +77,7 @@ def _smallest_mesh() -> MeshSnapshot:
 
 
 def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], seconds: float, model: str) -> None:
-    """Record one pass; ``model``: digest of the weights."""
+    """Record one pass; ``model``: the weights' digest."""
     instruments.observe(INFERENCE, seconds, model_version=model)
     fetched, recomputed = count_neighbours(tasks)
     instruments.count(NEIGHBOURS_FETCHED, fetched)

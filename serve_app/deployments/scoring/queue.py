@@ -1,9 +1,7 @@
-"""The queue of a scorer: groups of parts of one snapshot wait here, and a task takes batches of them while there are
-any.
+"""A scorer's queue: groups of a snapshot's parts wait here, and a task takes batches of groups while there are any.
 
-The earliest deadline goes first, and groups in the shadow go last, since no one waits for them. A group whose deadline
-has passed is refused: its pass would only delay the others. ``serve.batch`` is first in, first out, so it can do
-neither.
+The earliest deadline comes first, and shadow groups come last, since no one waits for them. A group whose deadline has
+passed is refused: its pass would only delay the others. ``serve.batch`` is first in, first out, so it can do neither.
 """
 
 import asyncio
@@ -27,10 +25,10 @@ class ScoredGroup:
     """The scores of one group of parts.
 
     Attributes:
-        replica: that scored it.
-        model: digest of the weights it was scored with.
-        scores: of its parts, in order.
-        seconds: duration of the pass that scored it, with other groups.
+        replica: the replica that scored it.
+        model: digest of the weights that scored it.
+        scores: the parts' scores, in order.
+        seconds: duration of the pass, which may include other groups.
     """
 
     replica: str
@@ -47,10 +45,10 @@ class WaitingGroup:
     """A group that waits for its pass.
 
     Attributes:
-        deadline: after which it is not scored.
+        deadline: it is not scored after this.
         in_shadow: whether no one waits for it.
-        arrived_at: of the monotonic clock, s.
-        outcome: its scores, or the error, when it had its pass.
+        arrived_at: arrival time, s of the monotonic clock.
+        outcome: its scores or the error, after its pass.
     """
 
     group: Group
@@ -61,16 +59,16 @@ class WaitingGroup:
     outcome: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def answer(self, outcome: Outcome) -> None:
-        """Give the caller, if it is still there, the outcome."""
+        """Give the outcome to the caller if it is still waiting."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
 
 class GroupQueue:
-    """Groups that wait for a pass of one scorer.
+    """Groups that wait for one scorer.
 
     Args:
-        max_groups: of one pass.
+        max_groups: maximum number of groups in a pass.
         score_batch: scores some groups. Returns one outcome for each.
     """
 
@@ -88,15 +86,15 @@ class GroupQueue:
         return len(self._waiting)
 
     async def score(self, waiting: WaitingGroup) -> ScoredGroup:
-        """The scores of a group after its pass. If the caller leaves, the group gives up its place.
+        """Wait for a group's scores. If the caller leaves, the group is removed.
 
         Raises:
-            DeadlineExceeded: it had no turn before its deadline.
+            DeadlineExceeded: it was not scored before its deadline.
             Exception: its pass failed.
         """
         self._waiting.append(waiting)
         if self._runner is None or self._runner.done():
-            # In a context of its own: the task outlives the request and the span in which it starts.
+            # In its own context, because the task outlives the request and the span in which it starts.
             context = contextvars.Context()
             self._runner = asyncio.get_running_loop().create_task(self._take_batches(), context=context)
         self.measure()
@@ -138,7 +136,8 @@ class GroupQueue:
         return batch
 
     def measure(self) -> None:
-        """Set the gauge of what waits. Call it every few seconds, because Ray drops a gauge that is not set again."""
+        """Set the gauge for waiting groups. Call it every few seconds, because Ray drops a gauge that is not set
+        again."""
         self._instruments.set(GROUPS_WAITING, len(self._waiting))
 
 

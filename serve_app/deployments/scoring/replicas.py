@@ -1,4 +1,5 @@
-"""Scores snapshots on other replicas: parts by scorers, calls between parts by the meta-model, the rest in threads."""
+"""Scores snapshots on other replicas: scorers score parts, the meta-model scores calls between parts, and threads do
+the rest."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
 
-SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
-DECIDING_SHARE = 0.8  # of the time left then
-HERE = "session"  # the replica of a group that no scorer could score
+SCORING_SHARE = 0.8  # of the remaining time; later parts are left out, so that the verdict is in time
+DECIDING_SHARE = 0.8  # of the then remaining time
+HERE = "session"  # replica name for a group that no scorer could score
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +41,7 @@ class Replicas:
     """Scores on replicas; see :class:`~serve_app.deployments.scoring.in_session.InSession`.
 
     Attributes:
-        groups: of parts, scored with one call each.
+        groups: groups of parts, each scored with one call.
     """
 
     scorer: Handle[Scorer]
@@ -87,10 +88,10 @@ class ReplicaRunner(SnapshotRunner):
             return await asyncio.to_thread(function, *args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
-        """Have the parts scored by the scorers. A part that is not scored in time is left out of the answer.
+        """Let the scorers score the parts. A part that is not scored in time is left out of the answer.
 
         Raises:
-            Overloaded: the queue of the scorers is full.
+            Overloaded: the scorers' queue is full.
         """
         tasks = await self.run(PREPARE, cut_tasks, prepared)
         with self.measure(SCORE):
@@ -102,8 +103,8 @@ class ReplicaRunner(SnapshotRunner):
         return self.accept_scores(len(tasks), same)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        """Decide here about a mesh of one part, since a call of a replica takes longer than to decide. Else have the
-        meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
+        """Decide here about a mesh with one part, since a call takes longer than the decision. Otherwise, the
+        meta-model decides; if no replica answers in time, or it has other weights, decide here."""
         if meta_input.parts == 1:
             return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
         with self.measure(DECIDE):
@@ -124,8 +125,8 @@ class ReplicaRunner(SnapshotRunner):
         return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._in_shadow)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
-        """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load
-        the weights of the group, it is scored here."""
+        """Return a group's scores. If its scorer has other weights, as during a rollout of settings, or cannot load the
+        group's weights, score it here."""
         checkpoint, replica = self.checkpoint, HERE
         if isinstance(outcome, NOT_LOADED):
             log.warning("mesh %s: the session scores in place of a scorer: %s", self.mesh, outcome)
@@ -153,13 +154,13 @@ def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:
 
 
 def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
-    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
-    (Graham's LPT rule, within 4/3 of the best)."""
+    """At most ``count`` groups with about the same number of calls: the largest part first, each to the lightest group
+    (Graham's LPT rule, within 4/3 of the optimum)."""
     groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
     lightest = [(0, g) for g in range(len(groups))]
     for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
         load, g = lightest[0]
         groups[g].append(task)
-        # A part without calls still costs its services.
+        # A part without calls still has services to score.
         heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
     return [tuple(group) for group in groups]

@@ -1,4 +1,4 @@
-"""What a runner of stages knows of its snapshot: deadline, durations, scores, and the answer to the ingress."""
+"""The state of a stage runner: its snapshot's deadline, durations, scores, and the answer to the ingress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SnapshotRunner:
     """Runs the stages of one snapshot: the part of a :class:`~serve_app.pipeline.StageRunner` that both places share.
 
     Attributes:
-        deadline: after which no stage begins.
+        deadline: no stage begins after it.
         seconds: duration of each stage.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
@@ -38,7 +38,7 @@ class SnapshotRunner:
         self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
-        """The scores, in the order of the parts. The others of the ``parts`` count as missing."""
+        """Return the scores in the order of the parts. The others of the ``parts`` count as missing."""
         self._scored = [group for group in groups if isinstance(group, ScoredGroup)]
         for group in groups:
             if isinstance(group, Exception):
@@ -50,7 +50,7 @@ class SnapshotRunner:
 
     @property
     def pass_seconds(self) -> float:
-        """Duration of the longest pass of the network."""
+        """Duration of the longest network pass."""
         return max((group.seconds for group in self._scored), default=0.0)
 
     @property
@@ -74,8 +74,8 @@ class SnapshotRunner:
 
     @contextmanager
     def measure(self, stage: str, function: Callable[..., Any] | None = None) -> Iterator[None]:
-        """Add the duration of the block to the stage. The block is a span, with the name of the function that it calls,
-        if any."""
+        """Add the block's duration to the stage. The block is a span, named after the function that it calls, if
+        any."""
         started = time.perf_counter()
         with stage_span(stage, function):
             yield

@@ -20,7 +20,7 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.passes import measure_memory, observe_pass, probe, score_group, score_groups
 from serve_app.deployments.scoring.queue import Group, GroupQueue, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.metrics import BATCH_GROUPS, BATCHES, PARTS_SCORED
-from serve_app.models.loader import LONGEST_LOAD_SECONDS, open_loader
+from serve_app.models.loader import MAX_WAIT_SECONDS, open_loader
 from serve_app.observability.spans import span
 from serve_app.runtime import devices, replica
 from serve_app.runtime.replica import open_instruments
@@ -29,20 +29,20 @@ from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings
 from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
-MAX_GROUPS = {"cpu": CPU_BATCH, "cuda": GPU_BATCH}  # of a pass, by device
-LOADING_SHARE = 0.5  # of the time left, for which a group waits for its weights at most
+MAX_GROUPS = {"cpu": CPU_BATCH, "cuda": GPU_BATCH}  # in a pass, by device
+LOADING_SHARE = 0.5  # maximum share of the remaining time that a group waits for its weights
 
 
 class Scorer:
     """One scoring process; batches groups of parts across meshes.
 
     Args:
-        settings: its ``model`` and ``scorer``.
-        device: ``auto``, ``cpu`` or ``cuda``; with ``auto`` a GPU that Ray has given to this process, if it works.
+        settings: ``model`` and ``scorer`` are used.
+        device: ``auto``, ``cpu`` or ``cuda``; ``auto`` uses the GPU that Ray has given to this process, if it works.
 
     Raises:
-        NoCapacity: ``cuda`` is configured, and this process has no GPU that works.
-        BadSettings: the registry of models cannot be opened.
+        NoCapacity: ``cuda`` is configured, and this process has no working GPU.
+        BadSettings: the model registry cannot be opened.
         IncompatibleWeights: not even the shipped weights can be read.
     """
 
@@ -50,7 +50,7 @@ class Scorer:
         start_reporting(settings, "scorer")
         torch.set_num_threads(settings.model.threads)
         self._settings = settings.scorer
-        # Always the same thread: OpenMP keeps a pool for each thread that calls it.
+        # Always the same thread, because OpenMP keeps a pool for each calling thread.
         self._thread = ThreadPoolExecutor(1, "score")
         is_promised = device == "auto" and replica.has_gpu()
         chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
@@ -64,7 +64,7 @@ class Scorer:
         self._loader = open_loader(settings, self._device, self._instruments)
 
     def _load_weights(self, settings: Settings, device: torch.device) -> Weights:
-        """Load the weights of the settings onto a device, and warm up before the replica is ready."""
+        """Load the configured weights onto a device, and warm up before the replica is ready."""
         model = settings.model
         weights = load_weights(model.weights, settings.weights_by_mesh, device, model.network)
         self._thread.submit(score, weights.default.network, probe(weights.default)).result()
@@ -79,7 +79,7 @@ class Scorer:
             await self._in_thread(score, self._checkpoint.network, self._probe)
 
     async def info(self) -> ScorerInfo:
-        """The device, kernels and weights of this replica."""
+        """This replica's device, kernels and weights."""
         kind = self._device.type
         return ScorerInfo(kind, backend(kind), self._checkpoint.digest, self._weights.refused)
 
@@ -92,17 +92,17 @@ class Scorer:
         pin: ModelPin | None = None,
         in_shadow: bool = False,
     ) -> ScoredGroup:
-        """Score a group of parts of a mesh, in one pass with other groups that wait.
+        """Score a group of a mesh's parts, in one pass with other waiting groups.
 
         Args:
-            deadline: after which they are not scored.
-            trace: ``traceparent`` of the caller.
-            pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.
+            deadline: they are not scored after this.
+            trace: the caller's ``traceparent``.
+            pin: the mesh's model, which is loaded if it is not in memory; None: the configured weights.
             in_shadow: whether no one waits for it.
 
         Raises:
             DeadlineExceeded: they cannot be scored by the deadline.
-            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
+            UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded soon.
         """
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
         waiting = WaitingGroup(group, deadline, checkpoint, in_shadow)
@@ -113,8 +113,8 @@ class Scorer:
         return scored
 
     async def _load_model(self, pin: ModelPin, deadline: Deadline) -> Checkpoint:
-        """The weights of a version. If they are late, the caller learns it while it can still score in time."""
-        seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
+        """Load a version's weights. If they are late, the caller learns this while it can still score in time."""
+        seconds = min(MAX_WAIT_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
         return await self._loader.load(pin, seconds)
 
     async def _score_batch(self, batch: Sequence[WaitingGroup]) -> list[Outcome]:
@@ -123,7 +123,7 @@ class Scorer:
         self._instruments.count(BATCH_GROUPS, len(batch))
         outcomes: dict[WaitingGroup, Outcome] = {}
         checkpoints = {waiting.checkpoint.digest: waiting.checkpoint for waiting in batch}
-        for checkpoint in checkpoints.values():  # one pass for each
+        for checkpoint in checkpoints.values():  # one pass per checkpoint
             together = [one for one in batch if one.checkpoint.digest == checkpoint.digest]
             outcomes |= await self._score_together(checkpoint, together)
         return [outcomes[waiting] for waiting in batch]
@@ -148,7 +148,7 @@ class Scorer:
     def _repeat_on_cpu(
         self, network: MeshNetwork, groups: Sequence[Group], outcomes: Sequence[Scores | Exception]
     ) -> list[Scores | Exception]:
-        """Score the groups that failed on the GPU, each alone, on the CPU."""
+        """On the CPU, score each group separately that failed on the GPU."""
         return [
             devices.score_on_cpu(partial(score_group, group=group), network, outcome, self._instruments)
             if isinstance(outcome, Exception)

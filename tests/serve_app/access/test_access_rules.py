@@ -167,7 +167,7 @@ def test_after_a_file_breaks_the_former_tokens_stay_and_one_line_is_logged(
         assert find(token) is not None
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
-    assert "stays valid" in errors[0].getMessage()
+    assert "stays in use" in errors[0].getMessage()
     with pytest.raises(BadSettings):
         watch(file, clock)  # at the start a broken file is an error
     file.unlink(missing_ok=True)

@@ -181,8 +181,8 @@ async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
     store: StateStore, other: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As during an upgrade with a second cluster, which is taken back."""
-    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
-    monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(saved_state, "WRITE_TIMEOUT_SECONDS", WITHIN)  # save before sending, however slow
+    monkeypatch.setattr("serve_app.alerts.verdict_feed.POLL_SECONDS", 0.01)
     monkeypatch.setattr(leader, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
@@ -209,7 +209,7 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
     store: StateStore, other: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a damaged file of the store was replaced."""
-    monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("serve_app.alerts.verdict_feed.POLL_SECONDS", 0.01)
     monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
         one = Leader(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))

@@ -176,7 +176,7 @@ class HeldRows(SqliteRows):
 
 
 async def test_a_store_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(saved_state, "WRITE_TIMEOUT_SECONDS", 0.05)
     database = HeldRows(tmp_path)
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())

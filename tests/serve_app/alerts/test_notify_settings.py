@@ -108,7 +108,7 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
         ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
         ({"receivers": [hook(), hook()]}, ["receivers", "the same webhook twice"]),
         ({"receivers": [hook(username="u", bearer_token_file="/t")]}, ["got both"]),
-        ({"receivers": [hook(password_file="/t")]}, ["expected username too"]),
+        ({"receivers": [hook(password_file="/t")]}, ["password_file: username is missing"]),
         ({"cluster": ""}, ["notify.cluster"]),
         ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, receivers"]),
     ],

@@ -196,7 +196,7 @@ async def test_one_verdict_that_cannot_be_used_holds_up_no_other(
 async def test_a_store_that_comes_back_is_read_on(
     store: StateStore, reading: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(verdict_feed, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(verdict_feed, "POLL_SECONDS", 0.01)
     memory, tries = Memory(reading), 0
 
     def fail(*_: object) -> Any:

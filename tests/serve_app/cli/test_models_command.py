@@ -116,7 +116,7 @@ def test_weights_that_differ_from_their_card_are_not_added(tmp_path: Path, mine:
 def test_a_registry_is_needed(tmp_path: Path) -> None:
     done = models("add", SHIPPED, "--sha256", DIGEST)
     assert done.exit_code == 1
-    assert "models.registry: expected a folder or URL, got none" in done.output
+    assert "models.registry: no folder or URL is set" in done.output
 
 
 @pytest.mark.parametrize(("version", "message"), [("ff", "expected a version of the registry"), ("", "got ''")])

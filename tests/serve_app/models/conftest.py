@@ -15,7 +15,7 @@ from tests.timing import PATIENCE_SECONDS
 @pytest.fixture(autouse=True)
 def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test depends on how fast weights are loaded."""
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(loader, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from serve_app.api.schemas.models import (
 )
 from serve_app.models.admin import broken_limit
 from serve_app.models.comparison import (
-    SNAPSHOTS_OF_A_BLOCK,
+    SNAPSHOTS_PER_BLOCK,
     ModelOutcome,
     add_failure,
     add_snapshot,
@@ -62,7 +62,7 @@ def test_sums_of_blocks_give_the_figures() -> None:
     alone = (outcome(["i"], 3.0, new_alerts=1), outcome([], 2.5))
     calm = (outcome([], 1.5), outcome([], 1.0))
     document = trial_of([alone, both, other_culprit, *[calm] * 97])
-    assert [block.snapshots for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 5
+    assert [block.snapshots for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 5
     found = compare(TWO, ONE, [document, document], lambda services: services / 50)
     assert (found.meshes, found.snapshots) == (2, 200)
     assert found.days == pytest.approx(200 * 15 / 86_400)
@@ -110,7 +110,7 @@ def test_snapshots_that_only_one_model_scored_are_counted_for_the_other() -> Non
         ]
     )
     assert [(block.candidate_failed, block.baseline_failed) for block in document.blocks] == [(2, 1), (0, 0), (0, 0)]
-    assert [attempts(block) for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 3
+    assert [attempts(block) for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 3
     found = compare(TWO, ONE, [document], lambda services: 1.0)
     assert (found.snapshots, found.attempts) == (57, 60)
     assert found.candidate_failed.value == pytest.approx(2 / 60)
@@ -119,9 +119,9 @@ def test_snapshots_that_only_one_model_scored_are_counted_for_the_other() -> Non
 
 def test_snapshots_without_any_verdict_fill_blocks_too() -> None:
     document = MeshTrialDocument(mesh="shop", services=0, candidate=TWO, baseline=ONE)
-    for _ in range(2 * SNAPSHOTS_OF_A_BLOCK):
+    for _ in range(2 * SNAPSHOTS_PER_BLOCK):
         document = add_failure(document, BlockDocument(since=START, share=0.1, began=START), of_candidate=True)
-    assert [block.candidate_failed for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 2
+    assert [block.candidate_failed for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 2
     found = compare(TWO, ONE, [document], lambda services: 1.0)
     assert (found.snapshots, found.attempts, found.candidate_failed.value) == (0, 40, 1.0)
     assert found.budget_per_day is None, "of a mesh of unknown size"

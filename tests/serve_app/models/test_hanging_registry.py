@@ -63,7 +63,7 @@ class Hang:
 
     def _wait_at_most(self, seconds: float) -> None:
         for module in (loader, scorer):
-            self._monkeypatch.setattr(module, "LONGEST_LOAD_SECONDS", seconds)
+            self._monkeypatch.setattr(module, "MAX_WAIT_SECONDS", seconds)
         self._monkeypatch.setattr(mesh_session, "FIRST_LOAD_SECONDS", seconds)
 
 
@@ -154,7 +154,7 @@ async def test_a_change_is_refused_if_the_registry_does_not_answer_in_time(
     assert models.registry is not None
     models.registry.seconds = 0.01
     hang.begin()
-    with pytest.raises(RegistryGone, match=r"expected an answer within 0\.01 s, got none"):
+    with pytest.raises(RegistryGone, match=r"no answer within 0\.01 s"):
         await models.pin(pin.version, None)
 
 
@@ -170,7 +170,7 @@ async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_
     models._rollout = changes.promote(models.rollout, pin)  # as if its weights had been dropped from memory since
     hang.begin()
     assert await digest_of(models) == DEFAULT
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
+    monkeypatch.setattr(loader, "MAX_WAIT_SECONDS", 1e9)
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}, "the next snapshots do not wait at all"
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
@@ -192,7 +192,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
     request.addfinalizer(session._meshes.store.close)
     for _ in range(3):
-        with pytest.raises(RegistryGone, match="expected an answer within"):
+        with pytest.raises(RegistryGone, match="no answer within"):
             await session.call("models", "all")
     later = Deadline.after(PATIENCE_SECONDS)
     answers = [await session.push("shop", pack_snapshot(one), later) for one in SNAPSHOTS[:3]]
@@ -214,7 +214,7 @@ async def test_a_scorer_tells_the_session_in_time_that_it_has_no_weights(
     one = Scorer(Settings(models={"registry": registry.place}), "cpu")
     group = probe(load())
     hang.begin()
-    monkeypatch.setattr(scorer, "LONGEST_LOAD_SECONDS", 1e9)
+    monkeypatch.setattr(scorer, "MAX_WAIT_SECONDS", 1e9)
     with pytest.raises(RegistryGone):
         await one.score(group, Deadline.after(0.05), "shop", pin=pin)
     with pytest.raises(RegistryGone):  # without waiting

@@ -154,5 +154,5 @@ async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weigh
     first = await loads.load(pin)
     assert first.digest == pin.version
     assert await loads.load(pin) is first
-    with pytest.raises(UnknownModel, match="expected a registry, got none"):
+    with pytest.raises(UnknownModel, match="there is no registry"):
         await open_loader(Settings(), torch.device("cpu"), PrometheusInstruments()).load(pin)

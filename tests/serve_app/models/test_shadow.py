@@ -24,7 +24,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric
 from serve_app.models import admin
 from serve_app.models import rollout as changes
-from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
+from serve_app.models.comparison import SNAPSHOTS_PER_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels, open_models
@@ -193,18 +193,18 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
 async def test_another_session_continues_the_trial_of_a_mesh(
     session: Session, registry: Registry, twin: ModelPin
 ) -> None:
-    full = WARM_UP + SNAPSHOTS_OF_A_BLOCK  # the first block is full, and stored
+    full = WARM_UP + SNAPSHOTS_PER_BLOCK  # the first block is full, and stored
     snapshots = record_simulation(SPEC, full + 20)
     session.try_out(twin)
     await session.push_all(snapshots[:full])
     second = Session(session.store, registry)
     second.meshes = dict(session.meshes)
     await second.push_all(snapshots[full : full + 10])
-    assert sum_of_blocks(second) == SNAPSHOTS_OF_A_BLOCK + 10
+    assert sum_of_blocks(second) == SNAPSHOTS_PER_BLOCK + 10
     session.meshes = dict(second.meshes)
     await session.push_all(snapshots[full + 10 :])
     assert session.counts.shadowed == {"scored": full + 9, "failed": 1}, "its document was out of date once"
-    assert sum_of_blocks(session) == SNAPSHOTS_OF_A_BLOCK + 10, "what the second had not stored is lost, but its first"
+    assert sum_of_blocks(session) == SNAPSHOTS_PER_BLOCK + 10, "what the second had not stored is lost, but its first"
 
 
 async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block(
@@ -219,11 +219,11 @@ async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block
 
     session.try_out(twin)
     monkeypatch.setattr(session.store, "write_document", count)
-    await session.push_all(record_simulation(SPEC, WARM_UP + 2 * SNAPSHOTS_OF_A_BLOCK + 5))
+    await session.push_all(record_simulation(SPEC, WARM_UP + 2 * SNAPSHOTS_PER_BLOCK + 5))
     assert written == ["trial/shop"] * (1 + 2 * 2 + 1)
     revision, stored = read_trial(session.store, "shop")
     assert stored is not None
-    assert [block.snapshots for block in stored.blocks] == [SNAPSHOTS_OF_A_BLOCK, SNAPSHOTS_OF_A_BLOCK, 1]
+    assert [block.snapshots for block in stored.blocks] == [SNAPSHOTS_PER_BLOCK, SNAPSHOTS_PER_BLOCK, 1]
     assert session.trial().blocks[-1].snapshots == 5, "the session of the mesh knows the rest"
     assert revision > 0
 

@@ -92,7 +92,7 @@ def test_a_gpu_that_does_not_work_is_left_alone_or_stops_the_start_if_it_is_requ
     assert words in record.getMessage()
     devices.report(found, instruments)
     assert f'tagae_gpu_unused{{reason="{kind}"}} 1.0'.encode() in instruments.text()
-    with pytest.raises(NoCapacity, match=r"^scorer\.device: expected a GPU that works, got none: ") as caught:
+    with pytest.raises(NoCapacity, match=r"^scorer\.device: no working GPU: ") as caught:
         choose_device("cuda", 0.5, is_promised=False)
     assert words in str(caught.value)
     assert str(caught.value).endswith(", or set it to cpu or auto")
@@ -139,7 +139,7 @@ def test_weights_that_a_gpu_cannot_take_go_to_the_cpu(
     assert found.obstacle is not None
     assert found.obstacle.kind == kind
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    with pytest.raises(NoCapacity, match=r"expected a GPU that works, got none: .*CUDA"):
+    with pytest.raises(NoCapacity, match=r"no working GPU: .*CUDA"):
         place_weights("cuda", on_gpu, Failing(error))
 
 

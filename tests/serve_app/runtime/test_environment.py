@@ -13,7 +13,7 @@ import ray
 
 from serve_app.runtime import local
 from serve_app.runtime.environment import (
-    OF_OTHER_CLUSTERS,
+    FOREIGN_VARIABLES,
     SETTINGS,
     cluster_address,
     handed_settings,
@@ -73,13 +73,13 @@ def test_the_address_of_a_cluster_is_ignored_and_the_log_says_how_to_use_it(
 def test_all_that_is_meant_for_another_cluster_is_removed_and_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in OF_OTHER_CLUSTERS:
+    for name in FOREIGN_VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RAY_JOB_ID", "01000000")
     with caplog.at_level(logging.WARNING):
         leave_other_clusters()
     [message] = caplog.messages
-    assert all(name in message for name in OF_OTHER_CLUSTERS)
+    assert all(name in message for name in FOREIGN_VARIABLES)
     assert [name for name in os.environ if name.startswith("RAY_")] == []
 
 
@@ -118,7 +118,7 @@ def test_each_variable_is_one_that_ray_reads() -> None:
     text = "".join((source / "_private" / file).read_text() for file in files)
     not_in_python = {"RAY_external_storage_namespace"}  # of Ray's configuration in C++
     lower = {"RAY_gcs_storage", "RAY_gcs_storage_path"}
-    assert [name for name in OF_OTHER_CLUSTERS if name not in text and name not in not_in_python | lower] == []
+    assert [name for name in FOREIGN_VARIABLES if name not in text and name not in not_in_python | lower] == []
 
 
 def test_the_settings_reach_rays_processes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.client import Client
-from serve_app.runtime.environment import OF_OTHER_CLUSTERS
+from serve_app.runtime.environment import FOREIGN_VARIABLES
 from serve_app.runtime.supervisor import reason_to_restart
 from tests.serve_app.running import record_simulation, start_service
 from tests.timing import TIME_FACTOR
@@ -62,7 +62,7 @@ def test_a_service_that_loses_its_ray_starts_again_with_its_address_and_its_stat
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
-    for name in OF_OTHER_CLUSTERS:
+    for name in FOREIGN_VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")

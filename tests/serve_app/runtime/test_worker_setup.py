@@ -3,7 +3,7 @@
 import pytest
 from ray.exceptions import RayError, RaySystemError
 
-from serve_app.runtime.worker_setup import CHECK_SECONDS, MISSES, wait_until_unknown
+from serve_app.runtime.worker_setup import CHECK_SECONDS, MAX_MISSES, wait_until_unknown
 
 OWN = {"scorer", "session"}
 OTHERS = {"session"}
@@ -13,10 +13,10 @@ AWAY = RaySystemError("the head is away")
 @pytest.mark.parametrize(
     "answers",
     [
-        [*[OTHERS] * MISSES],
-        [OWN, OWN, *[OTHERS] * MISSES],
-        [*[OTHERS] * (MISSES - 1), OWN, *[OTHERS] * MISSES],
-        [OTHERS, AWAY, AWAY, AWAY, *[OTHERS] * (MISSES - 1)],
+        [*[OTHERS] * MAX_MISSES],
+        [OWN, OWN, *[OTHERS] * MAX_MISSES],
+        [*[OTHERS] * (MAX_MISSES - 1), OWN, *[OTHERS] * MAX_MISSES],
+        [OTHERS, AWAY, AWAY, AWAY, *[OTHERS] * (MAX_MISSES - 1)],
     ],
     ids=["unknown", "known at first", "missing for a moment", "no answers in between"],
 )

@@ -277,7 +277,7 @@ def watched_once(ask: VerdictsStub) -> int | None:
     ("arguments", "words"),
     [
         pytest.param(
-            *(["--set", "scorer.device=cuda"], "expected a GPU that works, got none"),
+            *(["--set", "scorer.device=cuda"], "no working GPU"),
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here"),
         ),
         (["--set", 'serve.grpc=["unix:{file}"]'], "remove it"),

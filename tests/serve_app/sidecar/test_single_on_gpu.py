@@ -29,5 +29,5 @@ def test_the_gpu_of_the_workload_is_left_alone(gpu: FakeGpu, tmp_path: Path) -> 
 
 def test_a_required_gpu_that_does_not_work_stops_the_start(gpu: FakeGpu, tmp_path: Path) -> None:
     gpu.failure = NO_DRIVER
-    with pytest.raises(NoCapacity, match="expected a GPU that works, got none: no NVIDIA driver was found"):
+    with pytest.raises(NoCapacity, match="no working GPU: no NVIDIA driver was found"):
         single.deploy_all(settings(tmp_path, "cuda"))

@@ -9,9 +9,9 @@ def consul() -> Dialect:
     """The sidecars of Consul's service mesh: metrics of Envoy with the labels that Consul adds.
 
     A sidecar is named by ``consul_source_service``, else by ``local_cluster``. The cluster ``local_app`` has the
-    requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is one of
-    Consul, ``default`` where it has no others. A terminating gateway counts the requests to external services again. It
-    has no service of its own, and it lets no requests into the mesh, as API gateways and ingress gateways do.
+    requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is Consul's,
+    ``default`` where it has no others. A terminating gateway counts the requests to external services again. It has no
+    service of its own, and it lets no requests into the mesh, as API gateways and ingress gateways do.
 
     Source: ``command/connect/envoy`` and ``agent/xds/listeners_ingress.go`` of Consul, and
     https://developer.hashicorp.com/consul/docs/observe/grafana.

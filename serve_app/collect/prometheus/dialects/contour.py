@@ -10,7 +10,8 @@ CLUSTERS = "([^_]+)_([^_]+)_[0-9]+"  # namespace, Service and port
 def contour() -> Dialect:
     """The Envoys of Contour, which name a cluster by its Service: ``namespace_name_port``.
 
-    Requests without a route are not counted. Contour itself, which configures the Envoys, is no service behind them.
+    Requests without a route are not counted. Contour itself, which configures the Envoys, does not count as a service
+    behind them.
 
     Source: ``internal/envoy/cluster.go`` of Contour and https://projectcontour.io/docs/main/guides/prometheus/.
     """

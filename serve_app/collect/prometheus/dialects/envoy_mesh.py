@@ -19,8 +19,7 @@ _CLUSTER = "envoy_cluster_upstream"
 def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
     """Requests, failures and latencies of Envoy clusters.
 
-    A profile of metrics may leave out ``upstream_rq_completed``; the sum of all classes of responses is the same
-    number.
+    A metrics profile may leave out ``upstream_rq_completed``; the sum over all response classes is the same number.
     """
     queries = view_queries(keys, cluster_view(selector))
     completed, classes = queries["requests"], f"{_CLUSTER}_rq_xx{{$match {selector}}}"
@@ -41,13 +40,13 @@ def cluster_view(selector: str) -> View:
 
 
 def sidecar_queries(keys: Keys, inbound: str) -> dict[Role, Query]:
-    """The same of the clusters with the requests into a service, and its connections in use."""
+    """The same for the clusters that carry requests into a service, and its active connections."""
     in_use = keys.sum(f"{_CLUSTER}_cx_active{{$match {inbound}}}")
     return {**cluster_queries(keys, inbound), "connections": Query(in_use, keys.labels)}
 
 
 def serving(keys: Keys, selector: str) -> Query:
-    """Which workload serves which service, from the pods of the sidecars."""
+    """Which workload serves which service, from the sidecars' pods."""
     workload = (
         first_of("workload_namespace", "namespace", "kubernetes_namespace"),
         Derived(

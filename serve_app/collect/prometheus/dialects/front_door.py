@@ -28,14 +28,14 @@ def front_door(
     joined_names: bool = False,
     gaps: tuple[Gap, ...] = (),
 ) -> Dialect:
-    """A controller, which is named by its workload, and its calls to services.
+    """The dialect of a controller, which is named by its workload, and its calls to services.
 
     Args:
-        controller: its name if the scrape adds neither a pod nor a job.
+        controller: name to use if the scrape adds neither a pod nor a job.
         callee: the service behind it, from the labels of ``passed``.
         passed: requests that it passes on.
-        whole: all requests; None: those that it passes on.
-        signature, joined_names, gaps: of the dialect.
+        whole: all requests; None: only the requests that it passes on.
+        signature, joined_names, gaps: see :class:`Dialect`.
     """
     door = Keys(_workload(CALLEE, controller))
     return Dialect(

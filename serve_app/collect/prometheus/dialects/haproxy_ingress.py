@@ -8,7 +8,7 @@ _BACKENDS = "([^_]+)_(?:svc_)?([^_]+)_[^_]+"
 
 
 def haproxy_ingress() -> Dialect:
-    """HAProxy's metrics of backends, which HAProxy Ingress names ``namespace_name_port`` and the ingress controller of
+    """HAProxy's backend metrics, which HAProxy Ingress names ``namespace_name_port`` and the ingress controller of
     HAProxy Technologies ``namespace_svc_name_port``.
 
     HAProxy measures averages of the last 1024 requests, but no distributions, so latencies are unknown. Requests that

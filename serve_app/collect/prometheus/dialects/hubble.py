@@ -24,8 +24,8 @@ def hubble() -> Dialect:
     """Hubble's metric ``httpV2``, with workloads in its ``labelsContext``.
 
     Names come from ``source_workload`` and ``destination_workload``, else from the applications, else from the labels
-    ``source`` and ``destination`` of ``sourceContext`` and ``destinationContext``. Ends without a name are outside of
-    the cluster. The older metric ``http`` is not read: its durations swap both ends.
+    ``source`` and ``destination`` of ``sourceContext`` and ``destinationContext``. Ends without a name are outside the
+    cluster. The older metric ``http`` is not read: its durations swap both ends.
 
     Both ends of a request may report it. A service is measured by itself where it reports (``reporter="server"``),
     else by its callers; a call by the caller, else by the callee.
@@ -49,7 +49,7 @@ def hubble() -> Dialect:
         view_queries(Keys(callee), view(server), view(client), view(other)),
         view_queries(Keys(caller + callee), view(client), view(server), view(other)),
         (f'{_REQUESTS}{{$match status!=""}}',),
-        external=frozenset({LATE}),  # an end that no context names
+        external=frozenset({LATE}),  # an end without a name in any context
         gaps=(
             *(
                 Gap(

@@ -10,12 +10,12 @@ from serve_app.settings.roles import Role
 REPORTER = "?reporter"
 # Envoy's response flags of a client that left: it closed the connection (DC) or reset the stream (DR).
 _LEFT = "(.*,)?(DC|DR)(,.*)?"
-_CLOSED = "2|13|14"  # gRPC statuses of a stream that its server or a proxy closed, among others
+_CLOSED = "2|13|14"  # gRPC statuses with which, among others, a server or proxy closes a stream
 _FAULT = "4|8|10|12|15"  # the other gRPC statuses of server errors
 _NOT_REAL = "BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"
 _NAMESPACE, _NAME, _HOST = "destination_service_namespace", "destination_service_name", "destination_service"
 _REAL = f'{_NAME}!~"{LATE}|{_NOT_REAL}",{_NAMESPACE}!="{LATE}"'
-# Up to version 1.22, labels of a destination that no connection reached are not filled. Its host is known.
+# Up to version 1.22, a destination's labels are not filled if no connection reached it. Its host is known.
 _UNFILLED = (
     f'{_NAME}!~"{LATE}|{_NOT_REAL}",{_NAMESPACE}="{LATE}"',
     f'{_NAME}="{LATE}",{_HOST}=~".+[.].+"',
@@ -40,7 +40,7 @@ def istio(*, ambient: bool = False) -> Dialect:
     callee, caller = f"{called},{_REAL}", f"{calling},{_REAL}"
     calls = _queries(caller, (*source, *destination, REPORTER))
     del calls["in_flight"], calls["cancelled"]
-    # Only where labels are not filled, hosts are read: they would make all answers longer.
+    # Hosts are read only where labels are not filled, because they make answers longer.
     by_host = (*source, f"{_NAMESPACE}|{_HOST}", f"{_NAME}|{_HOST}", REPORTER)
     for which in _UNFILLED:
         calls = both(calls, _queries(f"{calling},{which}", by_host))
@@ -68,13 +68,13 @@ def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
         f'{requests},response_code="0",response_flags!~"{_LEFT}"}}',
         f'{requests},response_code!~"5..|0",grpc_response_status=~"{_FAULT}"}}',
     )
-    # A stream ends with one of these statuses when its server restarts, or after the longest age of a connection. That
-    # is not a failure, so long requests are left out, if durations are measured.
+    # A stream ends with one of these statuses when its server restarts, or at a connection's maximum age. That is not a
+    # failure, so long requests are left out if durations are measured.
     closed = f'{selector},response_code!~"5..|0",grpc_response_status=~"{_CLOSED}"'
     short = f'{duration}_bucket{{{closed},le=~"$long_milliseconds"}}'
     short = f"min by ({keys}) (sum by ({keys}, le) (rate({short}[$window])))"
     closed = f"({short} or sum by ({keys}) (rate(istio_requests_total{{{closed}}}[$window])))"
-    # A websocket ends when a client leaves, and that is not giving up.
+    # A websocket ends when its client leaves, which does not count as giving up.
     cancelled = (
         f'{requests},response_code!~"5..|101",response_flags=~"{_LEFT}",grpc_response_status!~"{_CLOSED}|{_FAULT}"}}',
         f'{requests},response_code="499",response_flags!~"{_LEFT}"}}',

@@ -13,8 +13,8 @@ def kong() -> Dialect:
 
     Its ingress controller names a service ``namespace.name.port``, and by its route in the Gateway API:
     ``httproute.namespace.route.0``. Without Kubernetes, a name has no dot. A scrape may rename ``service`` to
-    ``exported_service``. The latency of a call is the time of the upstream server. The latency of the gateway is the
-    time of the whole request.
+    ``exported_service``. A call's latency is the upstream server's response time. The gateway's latency is the whole
+    request's time.
 
     Source: ``kong/plugins/prometheus/exporter.lua`` of Kong, ``internal/dataplane/kongstate`` of its ingress controller
     and https://developer.konghq.com/plugins/prometheus/.

@@ -18,7 +18,7 @@ def kuma() -> Dialect:
     A sidecar is named by ``kuma_io_service``, a callee by the name of the Envoy cluster. In Kubernetes both are
     ``name_namespace_svc_port``; clusters of a MeshService are named ``mesh_name_namespace_zone_msvc_port`` or
     ``kri_msvc_mesh_zone_namespace_name_port``. In Universal mode a name has no namespace. The clusters
-    ``localhost_PORT`` or ``self_PORT`` have the requests into the service.
+    ``localhost_PORT`` or ``self_PORT`` carry the requests into the service.
 
     Source: the dashboards in ``app/kumactl/data/install/k8s/metrics/grafana`` and the decision record 077 of Kuma;
     https://kuma.io/docs/latest/policies/meshmetric/.

@@ -6,20 +6,19 @@ from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Q
 from serve_app.collect.service_labels import SAFE
 from serve_app.settings.roles import Role
 
-# Labels that name the workload of a proxy. Linkerd's scrape configurations copy them from labels of the pod, which has
-# one of these.
+# Labels that name a proxy's workload. Linkerd's scrape configurations copy them from the pod, which has one of these.
 _KINDS = (
     "deployment", "statefulset", "daemonset", "rollout", "deploymentconfig", "cronjob", "replicationcontroller",
 )  # fmt: skip
 _OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or the time of a run
-# Of workloads that Linkerd does not know, such as Argo Rollouts, it names this one; an operator may be the workload of
-# others.
+# Linkerd names workloads that it does not know, such as Argo Rollouts, with this label. An operator may own other
+# workloads.
 _ROOT = "root_parent"
 WORKLOAD = "|".join((*_KINDS, "workload"))
 _CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
-_HOST = "authority"  # all that is known of a callee that was not resolved
+_HOST = "authority"  # the only name of an unresolved callee
 _HASH, _POD = f"-{SAFE}{{8,10}}", f"-{SAFE}{{5}}"  # shorter hashes may be parts of a name
-_ENDS = (  # of names, by label; a later one that matches counts
+_ENDS = (  # ends of names by label; the last match counts
     ("pod", ""),
     ("pod", "-[0-9]+"),
     ("pod", _POD),
@@ -36,8 +35,8 @@ _ENDS = (  # of names, by label; a later one that matches counts
 def linkerd() -> Dialect:
     """Linkerd's proxies [doc]: requests into a workload, and requests from a workload to a service.
 
-    Proxies count their requests by workload, and their calls by the callee's service and workload. A call to the
-    address of a pod, as clients of databases make, has no service; its callee is the workload.
+    Proxies count their requests by workload, and their calls by the callee's service and workload. A call to a pod's
+    address, such as a database client's, has no service; its callee is the workload.
     """
     service = ("namespace", WORKLOAD)
     serving = ("dst_namespace", "|".join(_CALLEE_KINDS), "dst_namespace", "dst_service")
@@ -87,8 +86,8 @@ def _queries(
 
 
 def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counter: bool = True) -> str:
-    """PromQL for the sums of series by their proxies' workload and ``more`` labels. Of proxies without a workload, the
-    names of their pods show it."""
+    """PromQL for sums by the proxies' workload and ``more`` labels. For proxies without a workload, it comes from the
+    pod names."""
 
     def value(matchers: str) -> str:
         series = f"{metric}{{$match {matchers}}}"
@@ -96,7 +95,7 @@ def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counte
 
     nameless = ",".join((matchers, *(f'{kind}=""' for kind in _KINDS)))
     named = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
-    # The sums of series without a workload have no label of one.
+    # Sums of series without a workload have no workload label.
     others = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
     by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, _ROOT, *more))}) ({value(nameless)})"
     for label, end in _ENDS:

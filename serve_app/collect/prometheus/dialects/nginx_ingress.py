@@ -22,9 +22,9 @@ def nginx_ingress() -> Dialect:
     """The metrics of ingress-nginx: the controller, and its calls to the services of Ingresses.
 
     The controller is named by its workload, from ``controller_pod``. A scrape may rename the labels of the Ingress to
-    ``exported_namespace`` and ``exported_service``. Requests that match no Ingress count for the controller only. The
-    latency of a call is the response time of the upstream server, so slow clients do not count; of the controller it is
-    the time of the whole request.
+    ``exported_namespace`` and ``exported_service``. Requests that match no Ingress count for the controller only. A
+    call's latency is the upstream server's response time, so slow clients do not count. The controller's latency is the
+    whole request's time.
 
     Source: ``internal/ingress/metric/collectors/socket.go`` of ingress-nginx and
     https://kubernetes.github.io/ingress-nginx/user-guide/monitoring/.

@@ -2,11 +2,11 @@
 
 from serve_app.collect.prometheus.query import Dialect, Query
 
-VIRTUAL = "virtual_node"  # connection type of a call with an end that sends no spans; and a label that says which end
+VIRTUAL = "virtual_node"  # connection type of a call if one end sends no spans; also the label that says which end
 CLIENT_END, SERVER_END = "client", "server"  # values of that label
 USER = "user"  # the virtual client of all requests from outside
-UNKNOWN = "unknown"  # the virtual server of all calls whose callee nothing names
-OWN_MEANING = ("beyla", "obi")  # sources that set the connection type of calls between services too
+UNKNOWN = "unknown"  # the virtual server of all calls without a callee name
+OWN_MEANING = ("beyla", "obi")  # sources that set the connection type also for calls between services
 _METRIC = "traces_service_graph_request"
 
 
@@ -14,8 +14,8 @@ def opentelemetry() -> Dialect:
     """The service graph metrics of OpenTelemetry's connector and of Tempo [doc].
 
     ``client`` and ``server`` have no namespace by default. A virtual node stands for an end of a call that sends no
-    spans: the server is a service, for example a database, that only its callers measure; the client is outside of the
-    mesh. The connection type decides, since services may have the names of virtual nodes. Series of one pair with
+    spans: the server is a service, for example a database, that only its callers measure; the client is outside the
+    mesh. The connection type decides, since services may have the same names as virtual nodes. Series of one pair with
     different connection types are different requests.
     """
     server, client = ("=default", "server"), ("=default", "client")
@@ -43,7 +43,7 @@ def opentelemetry() -> Dialect:
     )
 
 
-# Matchers of disjoint groups of series. Without the label of the virtual end, the name says which it is.
+# Matchers of disjoint series. Without the virtual end's label, the name says which end it is.
 _REAL = (f'connection_type!="{VIRTUAL}"', f'connection_type="{VIRTUAL}",source=~"{"|".join(OWN_MEANING)}"')
 _OF_VIRTUAL = f'connection_type="{VIRTUAL}",source!~"{"|".join(OWN_MEANING)}"'
 _CLIENTS = (

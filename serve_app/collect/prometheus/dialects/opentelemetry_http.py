@@ -4,7 +4,7 @@ from serve_app.collect.prometheus.dialects.opentelemetry_names import peer_names
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Keys, View, added, view_queries
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Gap, Query
 
-# A process exports one of them, or during a migration two that count the same requests: the first counts.
+# A process exports one of them, or two during a migration. Then both count the same requests, and the first is read.
 _HTTP = (
     ("http_{}_request_duration_seconds", SECONDS),
     ("http_{}_duration_seconds", SECONDS),
@@ -32,11 +32,11 @@ _RPC_FAILED = (
 
 
 def opentelemetry_http() -> Dialect:
-    """HTTP and RPC durations of servers, and of clients for the calls.
+    """HTTP and RPC durations: of servers for the services, of clients for the calls.
 
-    Current names and names of older conventions are read, in seconds or milliseconds as they say; see
-    :func:`service_names` and :func:`peer_names` for the names of services. Requests of both protocols are added. A
-    service that has histograms in seconds and in milliseconds has the latency of the first.
+    Metric names of current and older conventions are read, in seconds or milliseconds as they say; see
+    :func:`service_names` and :func:`peer_names` for service names. Requests of both protocols are added. A service that
+    has histograms in seconds and in milliseconds has the latency of the first.
 
     Source: https://opentelemetry.io/docs/specs/semconv/http/http-metrics/,
     https://opentelemetry.io/docs/specs/semconv/rpc/rpc-metrics/ and
@@ -45,7 +45,7 @@ def opentelemetry_http() -> Dialect:
     service = Keys(service_names(CALLEE, "service_name"))
     helpers, callee = peer_names(CALLEE)
     call = Keys(service_names(CALLER, "service_name") + callee, helpers)
-    # A call to the own host is one within the pod.
+    # A call to the client's own host stays in the pod.
     to_others = 'server_address!="localhost",net_peer_name!="localhost",'
     services = view_queries(service, _view("server", ""))
     services["connections"] = Query(service.sum("http_server_active_requests{$match}"), service.labels)
@@ -87,7 +87,7 @@ def _all(side: str) -> str:
 
 def _view(side: str, matchers: str) -> View:
     def every(part: str, names: tuple[tuple[str, float], ...], failed: str = "") -> list[tuple[str, float]]:
-        """Rates of all names with their units, without what an earlier name counts."""
+        """Rates and units of all names, without processes that an earlier name counts."""
         found: list[tuple[str, float]] = []
         for number, (name, unit) in enumerate(names):
             selector = f"$match {matchers}{failed}" if matchers or failed else "$match"

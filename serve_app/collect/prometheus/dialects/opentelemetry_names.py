@@ -1,12 +1,12 @@
-"""Names of services in metrics of OpenTelemetry."""
+"""Service names in OpenTelemetry metrics."""
 
 from serve_app.collect.prometheus.naming import CALLER, NO_NAMESPACE, NO_SEPARATOR, SEPARATOR, Derived, first_of
 
 PEER = "peer"
-PEER_NAMES = ("service_peer_name", "peer_service")  # of a service
+PEER_NAMES = ("service_peer_name", "peer_service")  # labels with a service's name
 PEER_HOSTS = ("server_address", "net_peer_name")
-PEERS = PEER_NAMES + PEER_HOSTS  # labels that tell the callee of a client
-PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain is outside of the cluster
+PEERS = PEER_NAMES + PEER_HOSTS  # labels that name a client's callee
+PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain is outside the cluster
 
 
 def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derived]:
@@ -14,8 +14,8 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
 
     The name is the first of the labels ``names`` that is not empty, else the job, which OpenTelemetry writes as
     ``service.namespace/service.name``. A scrape of a collector renames the job to ``exported_job``; the labels
-    ``namespace`` and ``job`` then name the collector. A namespace of Kubernetes comes before a namespace of
-    OpenTelemetry.
+    ``namespace`` and ``job`` then name the collector. A Kubernetes namespace takes precedence over an OpenTelemetry
+    namespace.
     """
     s, no = SEPARATOR, NO_SEPARATOR
     return (
@@ -42,14 +42,15 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
 
 
 def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
-    """Namespace and name of the callee of a client, from the first of :data:`PEERS` that is not empty.
+    """A callee's namespace and name, from the first of :data:`PEERS` that is not empty.
 
     A host in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
     cluster's domain. The name of a service keeps its dots, unless it is such a host with ``.svc``.
-    Without a namespace the callee is in the caller's. Other hosts are services of the namespace ``external``.
+    Without a namespace, the callee is in the caller's namespace. Other hosts are services in the namespace
+    ``external``.
 
     Returns:
-        Labels that the others need, and the two labels.
+        Helper labels, and the two labels derived from them.
     """
     s, no = SEPARATOR, NO_SEPARATOR
     helpers = (

@@ -1,4 +1,4 @@
-"""The kinds of mesh that are known, in the order in which they are looked for."""
+"""The known kinds of mesh, in the order in which they are detected."""
 
 from collections.abc import Mapping
 
@@ -6,6 +6,6 @@ from serve_app.collect.prometheus.query import Dialect
 from serve_app.plugins import SOURCES
 
 KNOWN: Mapping[str, Dialect] = {name: SOURCES.load_own(name)() for name in SOURCES.own}
-# The kinds whose recording rules are shipped in one file. `kubectl apply` refuses objects above 256 KiB; the rules of
-# all kinds are larger.
+# The kinds whose recording rules are shipped in one file. The rules of all kinds would exceed 256 KiB, the limit of
+# `kubectl apply`.
 SHIPPED_RULES = ("istio", "opentelemetry", "linkerd", "envoy")

@@ -1,4 +1,4 @@
-"""Metrics of spans, from OpenTelemetry's connector, Tempo, Alloy or Beyla."""
+"""Span metrics of OpenTelemetry's connector, Tempo, Alloy or Beyla."""
 
 from serve_app.collect.prometheus.dialects.opentelemetry_names import PEERS, peer_names, service_names
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Keys, View, added, view_queries
@@ -14,15 +14,14 @@ _FAILED = 'status_code=~"(STATUS_CODE_)?(ERROR|Error)"'
 
 
 def span_metrics() -> Dialect:
-    """Numbers, errors and durations of spans: spans of servers and consumers for services, of clients and producers for
-    calls.
+    """Span counts, errors and durations: server and consumer spans for services, client and producer spans for calls.
 
-    The metrics have several names; the first that knows a service counts for it. Their names say whether durations are
-    in seconds or milliseconds. Calls need a dimension with the name of the callee (``peer.service`` or
+    The metrics have several names; the first one that has a service counts for it. Their names say whether durations
+    are in seconds or milliseconds. Calls need a dimension with the callee's name (``peer.service`` or
     ``server.address``), which no system adds by default. Without it, take calls from a service graph beside these
-    metrics. Names of services: see :func:`service_names` and :func:`peer_names`.
+    metrics. For service names, see :func:`service_names` and :func:`peer_names`.
 
-    Source: the README of ``connector/spanmetricsconnector`` of OpenTelemetry's collector,
+    Source: OpenTelemetry's ``connector/spanmetricsconnector/README.md``,
     https://grafana.com/docs/tempo/latest/metrics-from-traces/span-metrics/span-metrics-metrics-generator/ and
     ``pkg/export/prom`` of Beyla.
     """
@@ -65,7 +64,7 @@ def _view(kind: str) -> View:
             earlier = " or ".join(_by_service(f"{one}calls_total{{$match {kind}}}") for one in _PREFIXES[:number])
             for name in names:
                 if name == "latency" and not prefix:
-                    continue  # the name that the processor gave to milliseconds
+                    continue  # the processor's name for milliseconds
                 rate = _by_service(f"rate({prefix}{name}{part}{{$match {kind}{more}}}[$window])")
                 found.append(f"({rate} unless on ({_NAME}) ({earlier}))" if number else rate)
         return found

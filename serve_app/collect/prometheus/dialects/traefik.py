@@ -11,10 +11,10 @@ _DOCS = "https://doc.traefik.io/traefik/observability/metrics/prometheus/"
 def traefik() -> Dialect:
     """Traefik's metrics: the controller, and its calls to services.
 
-    A service of Kubernetes is named ``namespace-name-port@kubernetes`` by Traefik. Where the namespace ends is not
-    written: it is the text up to the first hyphen, unless another source of the mesh knows the service. A port with
-    hyphens is recognised if it begins with the name of a protocol. Other providers write ``name@provider``. A scrape
-    may rename ``service`` to ``exported_service``.
+    Traefik names a Kubernetes service ``namespace-name-port@kubernetes``. The end of the namespace is ambiguous: the
+    first hyphen counts, unless another source of the mesh knows the service. A port with hyphens is recognised if it
+    begins with the name of a protocol. Other providers write ``name@provider``. A scrape may rename ``service`` to
+    ``exported_service``.
 
     Source: ``pkg/observability/metrics/prometheus.go`` of Traefik and
     https://doc.traefik.io/traefik/observability/metrics/prometheus/.

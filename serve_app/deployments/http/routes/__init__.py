@@ -1,4 +1,4 @@
-"""The routes of the HTTP interface, a file for each subject. ``ROUTERS`` has them all."""
+"""The HTTP routes, with one file per subject. ``ROUTERS`` has them all."""
 
 from serve_app.deployments.http.routes import (
     actions,

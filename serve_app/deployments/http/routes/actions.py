@@ -24,7 +24,7 @@ from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import MeshName, describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, MESH_ERRORS, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.incidents import IncidentId
 from serve_app.errors import (
     InvalidParameter,
@@ -47,7 +47,7 @@ router = APIRouter(tags=["Feedback and mutes"])
     "/v1/meshes/{mesh}/feedback",
     response_model=KeptFeedbackDocument,
     openapi_extra=describe_json_body(FeedbackDocument, MissedDocument),
-    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
+    responses=errors_of_mesh(*BODY_ERRORS, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
 )
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
@@ -85,13 +85,13 @@ async def withdraw_feedback(
     "/v1/meshes/{mesh}/incidents/{incident}/actions",
     response_model=KeptActionDocument,
     openapi_extra=describe_json_body(ActionDocument),
-    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooManyActions, StoreConflict, StoreFull),
+    responses=errors_of_mesh(*BODY_ERRORS, UnknownIncident, TooManyActions, StoreConflict, StoreFull),
 )
 async def add_action(mesh: MeshName, incident: IncidentId, request: Request, backend: UseBackend) -> Response:
     """Say what you do about an incident, open or archived: that you are on it, a note, or what helped. Or accept the
-    present level of an open one as normal: of its services, and of the calls from and to them. The incident then ends
-    with the next snapshot. This cannot be undone, but later levels become normal in time, as always. Repeating the
-    request changes nothing."""
+    present level of an open one as normal, for its services and for calls from and to them. The incident then ends with
+    the next snapshot. This cannot be undone, but later levels become normal in time, as always. Repeating the request
+    changes nothing."""
     document = await read_document(request, by_schema(ActionDocument))
     note_names(request, document.kind)
     by = principal_of(request).name
@@ -102,7 +102,7 @@ async def add_action(mesh: MeshName, incident: IncidentId, request: Request, bac
     "/v1/meshes/{mesh}/mutes",
     response_model=KeptMuteDocument,
     openapi_extra=describe_json_body(MuteDocument),
-    responses=errors_of_mesh(*WITH_A_BODY, TooManyMutes, StoreConflict, StoreFull),
+    responses=errors_of_mesh(*BODY_ERRORS, TooManyMutes, StoreConflict, StoreFull),
 )
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
@@ -139,7 +139,7 @@ async def remove_mute(
     response_model=ConnectedDocument,
     openapi_extra=describe_json_body(ConnectionDocument),
     responses=problems.describe_errors(
-        *OF_A_MESH, *WITH_A_BODY, InvalidParameter, NoTelemetry, StoreConflict, StoreFull
+        *MESH_ERRORS, *BODY_ERRORS, InvalidParameter, NoTelemetry, StoreConflict, StoreFull
     ),
 )
 async def connect(mesh: MeshName, request: Request, backend: UseBackend) -> Response:

@@ -1,5 +1,4 @@
-"""Dependencies of routes: parts of the ingress of their replica, common parameters, and errors that all routes
-share."""
+"""Dependencies of routes: parts of their replica's ingress, common parameters, and errors that all routes share."""
 
 from typing import Annotated, Any
 
@@ -26,17 +25,17 @@ from serve_app.errors import (
 from serve_app.runtime import replica
 
 BUSY = (Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
-OF_A_MESH = (BadMeshName, InvalidParameter, *BUSY)
-WITH_A_BODY = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
+MESH_ERRORS = (BadMeshName, InvalidParameter, *BUSY)
+BODY_ERRORS = (MalformedDocument, InvalidDocument, DocumentTooLarge, UnsupportedMediaType)
 
 
 def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that needs a stored mesh, and may answer with ``more`` errors."""
-    return problems.describe_errors(*OF_A_MESH, UnknownMesh, *more)
+    """The ``responses`` for a route that needs a stored mesh and may answer with ``more`` errors."""
+    return problems.describe_errors(*MESH_ERRORS, UnknownMesh, *more)
 
 
 def _part(name: str) -> Any:
-    async def find() -> Any:  # FastAPI runs functions that are no coroutines in threads
+    async def find() -> Any:  # async, because FastAPI runs other functions in threads
         return getattr(replica.ingress(), name)
 
     return Depends(find)
@@ -45,4 +44,4 @@ def _part(name: str) -> Any:
 UseBackend = Annotated[Backend, _part("backend")]
 UseHealth = Annotated[Health, _part("health")]
 UseStreams = Annotated[VerdictStreams, _part("streams")]
-At = Annotated[Instant | None, Query(description="time of a kept snapshot; by default the newest")]
+At = Annotated[Instant | None, Query(description="time of a stored snapshot; by default the newest")]

@@ -21,8 +21,8 @@ MEDIA_TYPES = {
     ReportFormat.MARKDOWN: "text/markdown",
     ReportFormat.SVG: "image/svg+xml",
 }
-LONGEST_ZONE = 64  # characters of the name of a time zone
-MAX_INCIDENTS = 500  # of one answer
+MAX_ZONE = 64  # characters in a time zone's name
+MAX_INCIDENTS = 500  # in one answer
 CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 IncidentId = Annotated[Id, Path(description="id from a verdict or a list", examples=["20260301T031200Z-1f3870be"])]
@@ -87,7 +87,7 @@ async def report(
         Text,
         Query(
             min_length=1,
-            max_length=LONGEST_ZONE,
+            max_length=MAX_ZONE,
             description="name in the IANA time zone database, for the times in the report",
             examples=["Europe/Berlin"],
         ),
@@ -100,6 +100,6 @@ async def report(
 
 
 def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    """Time and id of the last incident of the page before."""
+    """Time and id of the previous page's last incident."""
     since, _, name = cursor.partition("~")
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(since)), name

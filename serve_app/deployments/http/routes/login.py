@@ -1,4 +1,4 @@
-"""Routes to sign in to the page and out again: with a token, or at an OpenID provider."""
+"""Routes for signing in to the page and out again, with a token or at an OpenID provider."""
 
 import html
 import logging
@@ -23,10 +23,10 @@ from serve_app.runtime import replica
 from serve_app.web import assets
 
 MAX_BODY_BYTES = 1024
-COOKIE_WAYS = ("cookie", "oidc")  # of callers who can sign out
+COOKIE_WAYS = ("cookie", "oidc")  # callers who can sign out
 NO_STORE = {"cache-control": "no-store"}
 NO_REFERRER = {**NO_STORE, "referrer-policy": "no-referrer"}
-ID_TOKEN_COOKIE = "tagae_id_token"  # names the sign-in to the provider; only for the route that signs out
+ID_TOKEN_COOKIE = "tagae_id_token"  # identifies the sign-in to the provider; only for the sign-out route
 NO_ACCESS = (
     "You have no access",
     "You signed in, but none of your groups has access to this service. Please ask an administrator of TAGAE.",
@@ -60,9 +60,9 @@ async def identity(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Put a token into a cookie: `{"token": "..."}`.
 
-    The cookie holds the token itself. So every replica can check it without shared state, and removing the token
-    from the file ends all of its sessions at once. It has no Path: the service may be below a path of a proxy that
-    it does not know, and without Path a browser takes the folder of this address, which is the right one.
+    The cookie holds the token itself. So every replica can check it without shared state, and removing the token from
+    the file ends all of its sessions at once. It has no Path: the service may be below an unknown path of a proxy, and
+    without Path, a browser uses this address's folder, which is the right one.
     """
     document = await read_json(request, MAX_BODY_BYTES)
     token = document.get("token") if isinstance(document, dict) else None
@@ -97,7 +97,7 @@ async def begin_sign_in(request: Request, sign_ins: UseSignIns, return_to: str =
 
 @router.get("/login/callback")
 async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
-    """Where the provider sends the browser back to."""
+    """The address to which the provider sends the browser back."""
     rules, parameters = sign_ins.rules, request.query_params
     attempt = rules.cookie_name(ATTEMPT_COOKIE)
     once = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
@@ -117,15 +117,15 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
         _cookie(rules, attempt, "", 0),
         _cookie(rules, sign_ins.cookies.name, value, seconds),
         _cookie(rules, _id_token_name(rules), signed_in.id_token, seconds, _logout_path(rules)),
-        # If a token is in a cookie, that cookie would win.
+        # A cookie with a token would take precedence.
         _cookie(rules, COOKIE, "", 0, urlsplit(rules.home).path.rstrip("/") or "/"),
     )
 
 
 @router.post("/logout")
 async def sign_out(request: Request) -> Response:
-    """Drop the cookies. For a user who signed in at a provider, the answer has the `location` at which the browser
-    signs out there too."""
+    """Drop the cookies. For a user who signed in at a provider, the answer has the `location` at which the browser also
+    signs out there."""
     await _record_sign_out(request)
     sign_ins = replica.ingress().sign_ins
     location, dropped = await _end_sign_in(request, sign_ins) if sign_ins else ("", [])
@@ -160,8 +160,8 @@ async def _end_sign_in(request: Request, sign_ins: SignIns) -> tuple[str, list[s
     """Sign the user of a request out.
 
     Returns:
-        URL at which the browser signs out at the provider too, empty if the user did not sign in there; and the values
-        of ``Set-Cookie`` that drop the cookies.
+        The URL at which the browser also signs out at the provider, empty if the user did not sign in there; and the
+        values of ``Set-Cookie`` that drop the cookies.
     """
     rules, head = sign_ins.rules, RequestHead(request.scope)
     dropped = [
@@ -175,7 +175,7 @@ async def _end_sign_in(request: Request, sign_ins: SignIns) -> tuple[str, list[s
 
 
 def _failure(error: ServeError, request: Request, rules: OidcRules) -> Response:
-    """The page that says why a sign-in failed, and how to go on; a problem document for programs."""
+    """A page that says why a sign-in failed, and what to do next; a problem document for programs."""
     log.warning("sign-in at the provider: %s", error.message)
     problem = refuse(request.app.state.instruments, error)
     if not is_page_request(request.scope):
@@ -204,10 +204,10 @@ def _logout_path(rules: OidcRules) -> str:
 
 
 def _cookie(rules: OidcRules, name: str, value: str, seconds: int, path: str = "/") -> str:
-    """The value of ``Set-Cookie``; without a value of the cookie, it drops the cookie.
+    """The value of ``Set-Cookie``; if the cookie's value is empty, it drops the cookie.
 
-    Browsers send the cookie too when a link of another site leads to our page, for example to a report. The check of
-    ``Origin`` protects changes.
+    Browsers also send the cookie when another site's link leads to our page, for example to a report. The ``Origin``
+    check protects changes.
     """
     secure = "; Secure" if rules.is_secure else ""
     return f"{name}={value}; Path={path}; Max-Age={seconds if value else 0}; HttpOnly; SameSite=Lax{secure}"

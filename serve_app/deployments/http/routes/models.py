@@ -1,4 +1,4 @@
-"""Routes of the models: the registry, and which meshes use which version."""
+"""Model routes: the registry, and which meshes use which version."""
 
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend
 from serve_app.errors import (
     BadMeshName,
     InvalidParameter,
@@ -35,13 +35,13 @@ Version = Annotated[
     str, Path(max_length=80, description="version of a model, 16 hexadecimal digits", examples=["20197a285a383037"])
 ]
 REGISTRY = (InvalidParameter, RegistryGone, *BUSY)
-CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
+CHANGE = (*REGISTRY, *BODY_ERRORS, UnfitModel, StoreConflict, StoreFull)
 
 
 @router.get("/v1/models", response_model=ModelsDocument, responses=problems.describe_errors(*REGISTRY))
 async def models(request: Request, backend: UseBackend) -> Response:
-    """The models of the registry, oldest first, and which of the meshes that the caller may see use them. Empty if
-    there is no registry."""
+    """The models in the registry, oldest first, and which of the caller's visible meshes use them. Empty if there is no
+    registry."""
     return json_response(await backend.ask(backend.any_session.models.all, principal_of(request).meshes))
 
 
@@ -52,8 +52,8 @@ async def models(request: Request, backend: UseBackend) -> Response:
     responses=problems.describe_errors(*REGISTRY, UnknownModel),
 )
 async def compare(version: Version, backend: UseBackend) -> Response:
-    """Where a model differs from the one that it was tried against, over the kept snapshots that both scored: alerts,
-    culprits and scores, with 95% intervals."""
+    """How a model differs from its trial's baseline, over the stored snapshots that both scored: alerts, culprits and
+    scores, with 95% intervals."""
     return json_response(await backend.ask(backend.any_session.models.compare, version))
 
 
@@ -65,8 +65,8 @@ async def compare(version: Version, backend: UseBackend) -> Response:
     responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights),
 )
 async def try_model(version: Version, request: Request, backend: UseBackend) -> Response:
-    """Try a model on a share of the meshes. On the others it scores the same snapshots without alerts, as the model in
-    use does on its meshes. Repeating the request changes the share."""
+    """Try a model on a share of the meshes. On the other meshes it scores the same snapshots without alerts, as the
+    model in use does on its meshes. Repeating the request changes the share."""
     document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
     return json_response(await backend.ask(backend.any_session.models.try_out, version, document.share, by))
@@ -80,8 +80,8 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
     responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights, BadMeshName),
 )
 async def promote_model(version: Version, request: Request, backend: UseBackend) -> Response:
-    """Have all meshes use a model, or one, from the next snapshot on. Meshes keep their state. Of all meshes, the model
-    before still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
+    """Make all meshes, or one, use a model from the next snapshot on. Meshes keep their state. If all meshes change,
+    the previous model still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
     document = await read_document(request, by_schema(PromotionDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
@@ -97,8 +97,8 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     responses=problems.describe_errors(*CHANGE, BadMeshName),
 )
 async def roll_back_model(request: Request, backend: UseBackend) -> Response:
-    """End the trial of a model, or go back to the model before the one in use, from the next snapshot on. With a mesh,
-    take away the model that this mesh has of its own."""
+    """End a model's trial, or go back to the previous model, from the next snapshot on. With a mesh, remove this mesh's
+    own model."""
     document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)

@@ -26,7 +26,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/docs", include_in_schema=False)
 async def api_reference(request: Request) -> Response:
-    """The reference of the API: Swagger UI, which reads `/openapi.json`."""
+    """The API reference: Swagger UI, which reads `/openapi.json`."""
     return file_response(assets.api_reference(), request.headers, assets.HEADERS)
 
 
@@ -49,7 +49,7 @@ async def stream(
 
 
 def _event_time(event_id: str | None) -> datetime | None:
-    """The time in the id of one of our events; None for any other id."""
+    """The time in one of our event ids; None for any other id."""
     try:
         at = datetime.fromisoformat(event_id or "")
     except ValueError:

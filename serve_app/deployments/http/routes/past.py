@@ -1,4 +1,4 @@
-"""Routes that read the past of a mesh: any period, any moment, and what changed between two periods."""
+"""Routes that read a mesh's past: any period, any moment, and what changed between two periods."""
 
 import json
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument
 from serve_app.web.period import Subject, TimeRange
 
-MAX_POINTS = 2000  # of one answer
-MAX_DAYS = 400  # of one answer
-MAX_EXPANDED = 50  # namespaces of a map
+MAX_POINTS = 2000  # in one answer
+MAX_DAYS = 400  # in one answer
+MAX_EXPANDED = 50  # namespaces in a map
 
 router = APIRouter(tags=["Meshes"])
 
@@ -36,7 +36,7 @@ async def mesh_range(
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service instead")] = None,
 ) -> Response:
     """A mesh over any period: its scores, incidents and planned changes, and the metrics of a service, or of the calls
-    to it from one caller. Of the last snapshots each one; before, means of one or ten minutes."""
+    to it from one caller. The last snapshots are returned individually; before that, means over one or ten minutes."""
     if not start < end:
         raise InvalidParameter(
             f"start: expected a time before the end, got {start.isoformat()} and {end.isoformat()}; swap them",
@@ -66,7 +66,7 @@ async def mesh_range(
 
 
 def _begins_before(start: datetime, stored: bytes) -> bool:
-    """Whether a period begins before what is stored of the mesh."""
+    """Whether a period begins before the mesh's stored data."""
     known = json.loads(stored)["complete_from"]
     return known is None or start < datetime.fromisoformat(known)
 
@@ -89,9 +89,9 @@ async def mesh_map(
         Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
     ] = "",
 ) -> Response:
-    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
-    incident or is in `expand`. With `metrics` it is the map of a past moment: of the snapshot of that time if it is
-    kept, else means of one or ten minutes."""
+    """The mesh with a stable position for each service. Above 5,000 services, a namespace is one node unless it has an
+    incident or is in `expand`. With `metrics` it is the map of a past moment: the snapshot of that time if it is
+    stored, else means over one or ten minutes."""
     names = [name for name in expand.split(",") if name][:MAX_EXPANDED]
     if not metrics:
         zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
@@ -128,7 +128,7 @@ async def comparison(
         AskedService | None, Query(description="compare this service, its other versions and its callers")
     ] = None,
 ) -> Response:
-    """The differences between two periods of the history, largest first: of the mesh, or of one service, as before and
-    after a deploy."""
+    """The differences between two periods of the history, largest first, for the mesh or one service, for example
+    before and after a deploy."""
     first, second = (first_from, first_to), (second_from, second_to)
     return json_response(await backend.ask(backend.of(mesh).past.comparison, mesh, first, second, service))

@@ -1,4 +1,4 @@
-"""Routes of the service as a whole: probes, metrics, the audit log, test alerts."""
+"""Routes for the whole service: probes, metrics, the audit log, test alerts."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import MAX_TEXT, note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import VERSION, describe_json_body, json_response
-from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend, UseHealth
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import InvalidParameter, ServeError, StoreGone, UnknownReceiver
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
 from serve_app.metrics import MeshGauges
 from serve_app.stores.audit import AuditFilter
 
-OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
+MESH_PREFIX = "meshes."  # begins the names of a mesh's settings
 MAX_RECORDS = 1000
 CURSOR = r"^[0-9]{18}-[A-Za-z0-9_-]{1,64}$"
 Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
@@ -35,8 +35,8 @@ router = APIRouter(tags=["Service"])
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz(request: Request, health: UseHealth) -> HealthDocument:
-    """This process is alive; its status is `ok` once the scorers have answered. Also says what they worked with when
-    they last did, which receivers of notifications have a problem, and which new meshes read their past."""
+    """This process is alive; its status is `ok` once the scorers have answered. Also reports their device and weights
+    in their last answer, receivers of notifications with problems, and new meshes whose past is being read."""
     scorer, replays = await asyncio.gather(health.scorers.last(), health.replays.last())
     return health_document("ok", scorer, replays or {}, sees_all=_sees_all_meshes(request))
 
@@ -44,7 +44,7 @@ async def healthz(request: Request, health: UseHealth) -> HealthDocument:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth) -> HealthDocument:
-    """The store, a session, a scorer and the meta-model answer."""
+    """Whether the store, a session, a scorer and the meta-model answer."""
     return health_document("ready", await health.scorers.recent(), {}, sees_all=_sees_all_meshes(request))
 
 
@@ -55,7 +55,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     with suppress(StoreGone):  # `tagae_store_gone` reports it; the metrics of this replica are still of use
         meshes = await backend.ask(backend.any_session.meshes.gauges)
     states: list[CollectorState] = []
-    with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
+    with suppress(ServeError):  # the collector's missing metrics show that it does not answer
         states = await backend.collector_states()
     instruments: PrometheusInstruments = request.app.state.instruments
     return Response(instruments.text(meshes, states), media_type=CONTENT_TYPE)
@@ -85,10 +85,10 @@ async def audit(
     operation_id="send_test_alert",
     response_model=TestResultsDocument,
     openapi_extra=describe_json_body(TestAlertDocument, is_required=False),
-    responses=problems.describe_errors(InvalidParameter, *BUSY, *WITH_A_BODY, UnknownReceiver),
+    responses=problems.describe_errors(InvalidParameter, *BUSY, *BODY_ERRORS, UnknownReceiver),
 )
 async def send_test_alert(request: Request, backend: UseBackend) -> Response:
-    """Send a test alert to all receivers of notifications, or to some, and say which ones took it. Needs the scope
+    """Send a test alert to all or some receivers of notifications, and report which ones accepted it. Needs the scope
     `admin` for all meshes. PagerDuty, Slack and Grafana keep it open until a person closes it."""
     document = await read_document(request, by_schema(TestAlertDocument, empty=b"{}"))
     note_names(request, document.receiver)
@@ -97,14 +97,14 @@ async def send_test_alert(request: Request, backend: UseBackend) -> Response:
 
 
 def _sees_all_meshes(request: Request) -> bool:
-    """Whether the caller, who needs no token here, may know the names of all meshes."""
+    """Whether the caller, who needs no token here, may see all mesh names."""
     caller = access_rules().identify(request.scope)
     return caller is not None and caller.meshes is None
 
 
 def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:
-    """Why configured weights are not in use; for callers who may not see all meshes, without the names of meshes."""
-    visible = [one for one in refused if sees_all or not one.startswith(OF_A_MESH)]
+    """Why configured weights are not in use; without mesh names for callers who may not see all meshes."""
+    visible = [one for one in refused if sees_all or not one.startswith(MESH_PREFIX)]
     hidden = len(refused) - len(visible)
     if hidden:
         visible.append(
@@ -118,7 +118,7 @@ def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:
 def health_document(
     status: str, scorer: ScorerInfo | None, replays: Mapping[str, float], *, sees_all: bool
 ) -> HealthDocument:
-    """Return the answer to a probe. While the scorers have never answered there is no model, and nothing is ``ok``."""
+    """Return the answer to a probe. Until the scorers have answered, there is no model, and nothing is ``ok``."""
     document = HealthDocument(
         status="starting" if scorer is None else status,
         version=VERSION,

@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline, score, and metrics of an OpenTelemetry collector."""
+"""Routes that accept snapshots: push, baseline, score, and an OpenTelemetry collector's metrics."""
 
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ from serve_app.deployments.http.interface import (
     json_response,
     server_timing,
 )
-from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, MESH_ERRORS, UseBackend
 from serve_app.errors import (
     AheadOfClock,
     BaselineTooLate,
@@ -41,7 +41,7 @@ MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: 
     response_model=VerdictDocument,
     openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(
-        *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+        *MESH_ERRORS, *BODY_ERRORS, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
     ),
 )
 async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
@@ -56,7 +56,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     instruments: PrometheusInstruments = request.app.state.instruments
     for deployment, count in (caller.retries + Counter(answer.retries)).items():
         instruments.count(RETRIES, count, callee=deployment)
-    if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was counted before
+    if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was already counted
         for stage in ("decode", "total"):
             instruments.observe(STAGE, seconds[stage], stage=stage)
     return json_response(answer.verdict, {"server-timing": server_timing(seconds), **body.headers})
@@ -67,11 +67,11 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     status_code=204,
     response_class=Response,
     openapi_extra=describe_body(SnapshotDocument),
-    responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, BaselineTooLate, TooManyMeshes, StoreFull),
+    responses=problems.describe_errors(*MESH_ERRORS, *BODY_ERRORS, BaselineTooLate, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A
-    mesh that has verdicts takes none (409), because it learns from its snapshots."""
+    """Learn baselines and calibration from a snapshot. It can have any time and does not move the mesh's clock. A mesh
+    with verdicts refuses it (409), because it learns from its snapshots."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     with span("ingress.decode"):
         body = await read_snapshot(request, backend.settings.limits)
@@ -83,13 +83,15 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     "/v1/score",
     response_model=VerdictDocument,
     openapi_extra=describe_json_body(ScoreDocument),
-    responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
+    responses=problems.describe_errors(*BUSY, *BODY_ERRORS),
 )
 async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
     caller, started = Caller(backend.deadline(request)), time.perf_counter()
     with span("ingress.decode"):
-        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+        packed = await read_snapshots(
+            request, backend.settings.limits, min_count=backend.settings.model.warm_up_snapshots
+        )
     decoded = time.perf_counter() - started
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
@@ -104,12 +106,12 @@ async def score(request: Request, backend: UseBackend) -> Response:
     responses={
         200: {"content": MESSAGES, "description": "`ExportMetricsServiceResponse`"},
         **problems.describe_errors(
-            *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+            *MESH_ERRORS, *BODY_ERRORS, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
         ),
     },
 )
 async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Take metrics of a service graph from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
+    """Accept service graph metrics from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
     When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
     answer."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)

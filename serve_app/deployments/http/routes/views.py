@@ -43,16 +43,16 @@ from serve_app.web.documents import (
 from serve_app.web.period import Subject
 from serve_app.web.tools import add_answers, question_of, subject_of
 
-MAX_VERDICTS = 1000  # of one answer
-MAX_FOUND = 1000  # services of one answer
-ROW = {"type": "string", "format": "binary", "description": "one row a service"}
+MAX_VERDICTS = 1000  # in one answer
+MAX_FOUND = 1000  # services in one answer
+ROW = {"type": "string", "format": "binary", "description": "one row per service"}
 
 router = APIRouter(tags=["Meshes"])
 
 
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
 async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
-    """The newest verdict, or a kept one."""
+    """The newest verdict, or a stored one."""
     return json_response(await backend.ask(backend.of(mesh).meshes.verdict, mesh, at))
 
 
@@ -63,7 +63,7 @@ async def verdicts(
     since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_VERDICTS, description="maximum number, the oldest first")] = 120,
 ) -> Response:
-    """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
+    """The stored verdicts in the window, oldest first. For the next page, pass the last time as `since`."""
     kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
 
@@ -74,7 +74,7 @@ async def plan(
     backend: UseBackend,
     members: Annotated[bool, Query(description="list the services of each part")] = False,
 ) -> Response:
-    """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
+    """How the newest snapshot is cut into parts, and the quality of the cut."""
     return json_response(await backend.ask(backend.of(mesh).meshes.plan, mesh, members))
 
 
@@ -95,8 +95,8 @@ async def graph(
     ] = False,
     format: Annotated[GraphFormat, Query(description="json, or GraphML for graph programs")] = GraphFormat.JSON,
 ) -> Response:
-    """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
-    than 20,000 services, only the surroundings of a service or of the open incidents."""
+    """The services and calls in the newest or a stored snapshot, with their metrics and how unusual each one is. For
+    more than 20,000 services, only the surroundings of a service or of the open incidents."""
     if service is not None and incidents:
         raise InvalidParameter(
             "incidents: expected a service or the open incidents, got both; leave out one", pointer="/incidents"
@@ -117,7 +117,7 @@ async def timeline(
     since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
 ) -> Response:
-    """The kept verdicts as columns, with the incidents and planned changes of that time."""
+    """The stored verdicts as columns, with the incidents and planned changes of that time."""
     return json_response(await backend.ask(backend.of(mesh).pages.timeline, mesh, since, limit))
 
 
@@ -128,7 +128,7 @@ async def services(
     text: Annotated[Text, Query(max_length=MAX_SERVICE, description="part of the name, in any case")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_FOUND, description="maximum number")] = 100,
 ) -> Response:
-    """The services of the kept snapshots whose names contain a text."""
+    """The services in the stored snapshots whose names contain a text."""
     return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))
 
 
@@ -163,8 +163,8 @@ async def details(
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
 async def drift(mesh: MeshName, backend: UseBackend) -> Response:
-    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, calls and
-    missing values, what to do about it, and series that are measured badly."""
+    """How far the mesh is from the training meshes and from its own last week: its channels, tails, calls and missing
+    values, what to do about it, and badly measured series."""
     return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
 
 
@@ -174,8 +174,8 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     responses={**errors_of_mesh(), 200: {"content": {ARROW: {"schema": ROW}}}},
 )
 async def embeddings(mesh: MeshName, backend: UseBackend) -> Response:
-    """The embeddings of the services of the newest snapshot, with how unusual each one is: an Arrow stream with the
-    columns `service`, `deviation` and `embedding`. Time, model, status and score are metadata of its schema."""
+    """The embeddings of the services in the newest snapshot, and how unusual each one is: an Arrow stream with the
+    columns `service`, `deviation` and `embedding`. Time, model, status and score are in its schema's metadata."""
     return Response(await backend.ask(backend.of(mesh).meshes.embeddings, mesh), media_type=ARROW)
 
 
@@ -201,7 +201,7 @@ async def _collectors(backend: UseBackend) -> list[CollectorState] | None:
 async def _list_meshes(
     request: Request, backend: UseBackend, collectors: list[CollectorState] | None
 ) -> list[MeshDocument]:
-    """The meshes that the caller may see; without the collector, those that have snapshots."""
+    """The meshes that the caller may see; without the collector, only meshes with snapshots."""
     now, budget = time.time(), backend.settings.alert.budget
     warm_up = backend.settings.model.warm_up_snapshots
     stored = await backend.ask(backend.any_session.meshes.gauges)
@@ -216,7 +216,7 @@ async def _list_meshes(
 
 @router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
 async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMeshDocument:
-    """One mesh as the list has it, where its snapshots come from, and how the newest one was scored."""
+    """One mesh as in the list, the source of its snapshots, and how the newest one was scored."""
     check_mesh_name(mesh)
     collectors = await _collectors(backend)
     found = next((one for one in await _list_meshes(request, backend, collectors) if one.mesh == mesh), None)
@@ -232,7 +232,8 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
-    """The line of a stored mesh in the list; ``now`` is Unix time, ``budget`` of alerts per day by services."""
+    """A stored mesh's line in the list; ``now`` is Unix time, ``budget`` the alerts per day for a number of
+    services."""
     return MeshDocument.from_object(
         mesh,
         age_seconds=None if mesh.made_at is None else max(0.0, round(now - mesh.made_at, 3)),
@@ -242,7 +243,7 @@ def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) 
 
 
 def source_document(state: CollectorState | None) -> SourceDocument:
-    """The answer on the source of a mesh; None: the mesh is not collected."""
+    """The answer about a mesh's source; None: the mesh is not collected."""
     if state is None:
         return SourceDocument(collected=False)
     return SourceDocument.from_object(

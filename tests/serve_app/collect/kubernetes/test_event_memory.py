@@ -15,7 +15,7 @@ from serve_app.alerts.links import Links
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes import events
-from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
+from serve_app.collect.kubernetes.events import KINDS, MAX_AGE, EventMemory, KubernetesEvent, Reference, find_services
 from serve_app.collect.prometheus.keys import Key
 from tests.builders import incident, mesh_of, verdict
 from tests.serve_app.collect.kubernetes import api_server
@@ -41,9 +41,9 @@ def test_unplanned_events_are_kept(kind: str) -> None:
 def test_old_events_are_dropped_and_stored_events_expire() -> None:
     memory = memory_with(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
-    assert memory.find(SHOP, {}, NOW + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 serves no service here
+    assert memory.find(SHOP, {}, NOW + MAX_AGE - timedelta(minutes=10)) == ()  # cart-v1 serves no service here
     assert len(memory) == 1
-    memory.find(SHOP, {}, NOW + KEPT_FOR)
+    memory.find(SHOP, {}, NOW + MAX_AGE)
     assert len(memory) == 0
 
 

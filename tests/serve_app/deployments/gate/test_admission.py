@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from serve_app.deployments.gate.admission import (
-    LONGEST_WAIT_SECONDS,
     MAX,
+    MAX_RETRY_AFTER_SECONDS,
     MIN,
     RESERVED,
     TARGET_SHARE,
@@ -97,7 +97,7 @@ def test_a_mesh_without_requests_gives_its_share_back() -> None:
         ticket = admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0)
         if ticket:
             admission.finish(ticket, 0.0)
-    later = LONGEST_WAIT_SECONDS + 1
+    later = MAX_RETRY_AFTER_SECONDS + 1
     took = [admission.admit(RequestKind.PUSH, "alone", later) for _ in range(20)]
     assert sum(ticket is not None for ticket in took) >= int(admission.limit)
 
@@ -136,9 +136,9 @@ def test_refused_clients_wait_longer_if_there_are_more_of_them() -> None:
             assert admission.admit(RequestKind.PUSH, f"other-{i}", 0.0) is None
             admission.refuse(RequestKind.PUSH, f"other-{i}", 0.0)
     waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
-    assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
+    assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= MAX_RETRY_AFTER_SECONDS
     for share in (0.25, 0.5, 0.75):  # spread over two thirds of the time, so that they do not all retry at once
-        until = LONGEST_WAIT_SECONDS * (1 + 2 * share) / 3
+        until = MAX_RETRY_AFTER_SECONDS * (1 + 2 * share) / 3
         assert abs(sum(wait < until for wait in waits[1]) / 200 - share) < 0.2
 
 

@@ -49,7 +49,7 @@ def pin(registry: Registry, other_weights: Path) -> ModelPin:
 @pytest.fixture
 def start(registry: Registry, place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts sessions with the registry; the keywords are groups of settings."""
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(loader, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(mesh_session, "FIRST_LOAD_SECONDS", PATIENCE_SECONDS)
     with ExitStack() as stack:
 
