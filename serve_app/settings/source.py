@@ -199,7 +199,7 @@ class SourceSettings(AccessSettings):
                     f"{', '.join(own or self.sources)} too; remove it"
                 )
         elif self.prometheus is None and given:
-            raise ValueError(f"prometheus is missing, which {', '.join(given)} needs; without it a mesh is pushed")
+            raise ValueError(f"prometheus is missing, which {', '.join(given)} need; without it a mesh is pushed")
         return self
 
     @model_validator(mode="after")

@@ -174,7 +174,7 @@ async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}, "the next snapshots do not wait at all"
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
-    assert "within 0.01 s, got none yet; the load continues" in message
+    assert "has not sent its weights within 0.01 s; the load continues" in message
 
 
 async def test_a_service_starts_and_scores_while_the_registry_hangs(

@@ -147,7 +147,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"store": {"kind": "redis"}}, ["store", "url is missing, which kind redis needs"]),
         ({"store": {"url": "http://127.0.0.1"}}, ["store.url", "expected redis://", "http://127.0.0.1"]),
         ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
-        ({"store": {"username": "me"}}, ["store", "password_file too"]),
+        ({"store": {"username": "me"}}, ["store", "username: password_file is missing"]),
         ({"serve": {"port": 70000}, "limits": {"max_services": -1}}, ["serve.port", "limits.max_services"]),
         (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a name of a header"]),
         (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
@@ -158,7 +158,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         (mesh({"oauth2": {"token_url": "https://x"}}), ["oauth2.client_id", "oauth2.client_secret_file"]),
         (
             {"meshes": {"shop": {"match": {"a": "b"}, "google": True}}},
-            ["meshes.shop", "prometheus too with google, match"],
+            ["meshes.shop", "prometheus is missing, which google, match need"],
         ),
         (
             mesh({"volume": 1}),

@@ -262,7 +262,7 @@ def test_symmetric_and_foreign_keys_of_a_provider_are_not_used(sign_on: SignOn, 
     oct_key = OctKey.import_key(SECRET, {"kid": "shared", "use": "sig"})
     provider.keys = [oct_key]
     provider.sign = lambda claims: jwt.encode({"alg": "HS256", "kid": "shared"}, claims, oct_key, algorithms=["HS256"])
-    assert "got none that can verify signatures" in assert_refused(sign_on, provider, ProviderFailed)
+    assert "has no key that can verify signatures" in assert_refused(sign_on, provider, ProviderFailed)
 
 
 async def test_a_new_key_is_read_but_not_for_everyone_who_sends_one(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -289,7 +289,7 @@ async def test_an_answer_is_for_the_browser_that_asked(sign_on: SignOn, provider
     answer = provider.authorize(url)
     victims, _ = await sign_on.begin("")
     for cookie in ("", victims, mine + "x", mine.replace(".", "..", 1), "x" * 5000, "é"):
-        with pytest.raises(SignInRefused, match="this browser"):
+        with pytest.raises(SignInRefused, match="began in another browser"):
             await sign_on.finish(cookie, answer)
     assert "/token" not in provider.requests, "no code was used"
     assert await sign_on.finish(mine, answer)
@@ -335,7 +335,7 @@ async def test_answers_of_two_providers_are_not_mixed_up(
         there = SignOn(rules_of(other, secret), PATIENCE_SECONDS, Marks().add)
         foreign, url = await there.begin("")
         answer = other.authorize(url)
-        with pytest.raises(SignInRefused, match="this browser"):
+        with pytest.raises(SignInRefused, match="began in another browser"):
             await sign_on.finish(foreign, answer)
         attempt, url = await sign_on.begin("")
         answer["state"] = dict(parse_qsl(urlsplit(url).query))["state"]
