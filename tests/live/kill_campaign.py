@@ -67,7 +67,8 @@ MAY_GROW = (
     "raylet",
     "agent",
     "processes",
-)  # Ray's records of what has ended; settle() counts processes
+    "store",
+)  # Ray's records of what has ended; settle() counts processes; history and archive are kept for days
 SETTLED_SECONDS = 10.0
 TWICE = ("ingress", "session", "scorer", "collector")
 WANTED = {role: 2 if role in TWICE else 1 for role in REPLICAS if role != "proxy"}  # processes
