@@ -65,13 +65,12 @@ class PushResult:
 
     Attributes:
         document: JSON of the verdict.
-        advanced: what the pipeline computed; None: the snapshot was pushed before, and so was its verdict stored.
-        entry: the mesh after the snapshot; None as before.
+        computed: what the pipeline computed, and the stored mesh; None: the snapshot was pushed before, and
+            so was its verdict stored.
     """
 
     document: bytes
-    advanced: StageResults | None = None
-    entry: CachedMesh | None = None
+    computed: tuple[StageResults, CachedMesh] | None = None
 
 
 class MeshSteps:
@@ -105,8 +104,8 @@ class MeshSteps:
         async def step() -> PushResult:
             known = self._meshes.cached.look_up(push.mesh)
             result = await runner.run_all(lambda: self._push(push, known, options, runner))
-            if result.entry is not None:
-                self._meshes.cached.put(push.mesh, result.entry)
+            if result.computed is not None:
+                self._meshes.cached.put(push.mesh, result.computed[1])
             return result
 
         return await self._step(push.mesh, step)
@@ -273,7 +272,7 @@ class MeshSteps:
                 )
 
             after = await runner.run(STORE, store)
-        return PushResult(document, advanced, after)
+        return PushResult(document, (advanced, after))
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
         """The state before the snapshot, or the verdict if the snapshot was pushed before."""

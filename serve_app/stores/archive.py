@@ -317,20 +317,22 @@ def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen:
 
 def _fit(details: Details, moments: Mapping[datetime, ArchivedSnapshot], worst: datetime) -> bytes:
     """Pack details with as many of the snapshots as the limits allow; ``worst``: time of the highest score."""
-    most = MAX_MOMENTS
+    max_moments = MAX_MOMENTS
     while True:
-        packed = replace(details, moments=tuple(_thin_out(moments, worst, most))).pack()
-        if len(packed) <= MAX_DETAIL_BYTES or most <= 1:
+        packed = replace(details, moments=tuple(_thin_out(moments, worst, max_moments))).pack()
+        if len(packed) <= MAX_DETAIL_BYTES or max_moments <= 1:
             return packed
-        most //= 2
+        max_moments //= 2
 
 
-def _thin_out(moments: Mapping[datetime, ArchivedSnapshot], worst: datetime, most: int) -> list[ArchivedSnapshot]:
-    """The first snapshot in each of ``most`` equal spans of time, and the one at the highest score."""
-    if len(moments) <= most:
+def _thin_out(
+    moments: Mapping[datetime, ArchivedSnapshot], worst: datetime, max_moments: int
+) -> list[ArchivedSnapshot]:
+    """The first snapshot in each of ``max_moments`` equal spans of time, and the one at the highest score."""
+    if len(moments) <= max_moments:
         return list(moments.values())
     begin, end = min(moments), max(moments)
     firsts: dict[int, datetime] = {}
     for at in moments:
-        firsts.setdefault(int(most * ((at - begin) / (end - begin))), at)
+        firsts.setdefault(int(max_moments * ((at - begin) / (end - begin))), at)
     return [one for at, one in moments.items() if at in {*firsts.values(), worst}]

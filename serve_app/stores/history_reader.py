@@ -71,13 +71,13 @@ class HistoryReader:
         minutes = self.first(MINUTE) if step == TEN_MINUTES else None
         return first if minutes is None else min(first or minutes, minutes)
 
-    def plan(self, begin: int, end: int, least_step: int) -> list[HistorySpan]:
-        """Which rows to read for a period: the coarsest that are at most ``least_step`` long, or the only ones that
+    def plan(self, begin: int, end: int, max_step: int) -> list[HistorySpan]:
+        """Which rows to read for a period: the coarsest that are at most ``max_step`` long, or the only ones that
         there are. Newest minutes are read where there are no rows of ten minutes yet."""
         minutes, tens = self.first(MINUTE), self._starts[TEN_MINUTES]
         if minutes is None and not tens:
             return []
-        is_coarse = bool(tens) and (least_step >= TEN_MINUTES or minutes is None or begin < minutes)
+        is_coarse = bool(tens) and (max_step >= TEN_MINUTES or minutes is None or begin < minutes)
         if not is_coarse:
             return [HistorySpan(MINUTE, begin, end)]
         newest = self._rows_of(TEN_MINUTES, tens[-1])

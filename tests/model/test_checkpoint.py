@@ -72,7 +72,7 @@ def document(path: Path) -> dict[str, Any]:
         return json.loads(file.metadata()[DOCUMENT])
 
 
-def rewritten(source: Path, target: Path, changes: dict[str, Any]) -> Path:
+def rewrite(source: Path, target: Path, changes: dict[str, Any]) -> Path:
     """Return the same file with another document. None removes a field."""
     with safe_open(source, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
@@ -89,7 +89,7 @@ def saved(tmp_path: Path) -> Path:
 
 def test_another_schema_is_refused_naming_what_is_expected_and_what_came(saved: Path, tmp_path: Path) -> None:
     theirs = document(saved)["schema"].replace("cpu_per_request", "cpu_per_call")
-    other = rewritten(saved, tmp_path / "other", {"schema": theirs})
+    other = rewrite(saved, tmp_path / "other", {"schema": theirs})
     with pytest.raises(IncompatibleWeights, match=r"node channel 8: expected .*cpu_per_request.* got .*cpu_per_call"):
         load(other)
 
@@ -111,7 +111,7 @@ def test_metadata_that_does_not_fit_is_refused_by_the_files_name(
     saved: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(IncompatibleWeights, match=r"weights .*other: expected a checkpoint"):
-        load(rewritten(saved, tmp_path / "other", changes))
+        load(rewrite(saved, tmp_path / "other", changes))
 
 
 def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:

@@ -104,14 +104,14 @@ def infinite_bound() -> str:
     return f'le=~"{_INFINITE}"'
 
 
-def numerals_from(least: int) -> str:
-    """A regular expression for numbers that are not less than ``least``, in all spellings, such as ``6e+04`` and
+def numerals_from(minimum: int) -> str:
+    """A regular expression for numbers that are not less than ``minimum``, in all spellings, such as ``6e+04`` and
     ``+Inf``.
 
     Args:
-        least: at least 1, with at most two significant digits.
+        minimum: at least 1, with at most two significant digits.
     """
-    first, second, rest = f"{least}0"[0], f"{least}0"[1], len(str(least)) - 2
+    first, second, rest = f"{minimum}0"[0], f"{minimum}0"[1], len(str(minimum)) - 2
     larger = [f"[{int(first) + 1}-9]"] if first != "9" else []
     digits = f"[{second}-9]"
     if rest < 0:

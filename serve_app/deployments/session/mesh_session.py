@@ -226,10 +226,11 @@ class MeshSession:
             except Exception as error:
                 self._count_failure(mesh, runner.checkpoint.digest, error)
                 raise
-            if stored.advanced is None or stored.entry is None:
+            if stored.computed is None:
                 return SnapshotAnswer(stored.document)
-            with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced, stored.entry)
+            advanced, entry = stored.computed
+            with set_log_context(mesh, advanced.mesh.state.sequence):
+                self._follow_up(mesh, advanced, entry)
         self._scored[mesh] = ScoringDocument(
             place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
         )
@@ -303,12 +304,12 @@ class MeshSession:
     async def _push(self, push: NextSnapshot, runner: MeshRunner) -> PushResult:
         with self._load.work():
             stored = await self._steps.push(push, options(self._settings, push.mesh), runner)
-        if stored.advanced is not None:
+        if stored.computed is not None:
             for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
                 self._instruments.count(STAGE_TIME, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.missing_parts)
-            verdict = stored.advanced.verdict
+            verdict = stored.computed[0].verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:
                 self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)

@@ -42,13 +42,13 @@ class Scale:
     def one(self, value: float) -> float:
         return float(self.at(np.array([value]))[0])
 
-    def ticks(self, most: int = 5) -> list[float]:
-        """Return at most ``most`` round values inside the scale."""
+    def ticks(self, max_ticks: int = 5) -> list[float]:
+        """Return at most ``max_ticks`` round values inside the scale."""
         if self.log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            stride = max(1, math.ceil((last - first + 1) / most))
+            stride = max(1, math.ceil((last - first + 1) / max_ticks))
             return [10.0**power for power in range(first, last + 1, stride)]
-        rough = (self.high - self.low) / max(most - 1, 1)
+        rough = (self.high - self.low) / max(max_ticks - 1, 1)
         unit = 10 ** math.floor(math.log10(max(rough, 1e-12)))
         step = next(k * unit for k in (1, 2, 5, 10) if k * unit >= rough)
         return [i * step for i in range(math.ceil(self.low / step), math.floor(self.high / step + 1e-9) + 1)]

@@ -294,7 +294,7 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
             one.fields | {"incidents": [*one.fields["incidents"], *two]} for one, two in zip(before, more, strict=True)
         ]
         return [
-            *(rewritten(one, fields) for one, fields in zip(before, twins, strict=True)),
+            *(with_verdict(one, fields) for one, fields in zip(before, twins, strict=True)),
             newest,
         ]
 
@@ -318,7 +318,7 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
     before = watched_mesh.store.incident(MESH, incident.id)
     seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
     verdict = {**seen.fields, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}
-    after = replace(rewritten(seen, verdict), snapshot=replace(seen.snapshot, observed_at=back))
+    after = replace(with_verdict(seen, verdict), snapshot=replace(seen.snapshot, observed_at=back))
     for window, until in (([*scored, after], seen.snapshot.observed_at), ([after], back)):
         ended = archive(incident.id, window, state.sequence + 1, before)
         assert ended is not None
@@ -333,7 +333,7 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
     assert "at least " in text
 
 
-def rewritten(scored: ScoredSnapshot, fields: dict[str, Any]) -> ScoredSnapshot:
+def with_verdict(scored: ScoredSnapshot, fields: dict[str, Any]) -> ScoredSnapshot:
     """A scored snapshot with another verdict."""
     return replace(scored, stored=msgspec.structs.replace(scored.stored, document=json.dumps(fields).encode()))
 
