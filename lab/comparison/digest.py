@@ -1,9 +1,11 @@
 """A digest of everything that decides the verdicts of the shipped detector, so that figures can name what they measure.
 
-Equal digests mean: the same reference code, the same weights, the same default options. Compiled ops are left out,
-because they compute what the reference does.
+Equal digests mean: the same reference code, the same weights, the same default options. Comments and docstrings do not
+count. Compiled ops are left out, because they compute what the reference does.
 """
 
+import ast
+import tokenize
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -32,12 +34,12 @@ def detector_digest() -> str:
 def compute_digest(root: Path) -> str:
     """The digest of a checkout, in hex.
 
-    It covers the names and contents of the files in ``DECISIVE``, and the values that ``pipeline.options`` takes from
-    the settings.
+    It covers the names of the files in ``DECISIVE``, their statements or bytes, and the values that
+    ``pipeline.options`` takes from the settings.
     """
     digest = blake2b(digest_size=BYTES)
     for path in decisive_files(root):
-        content = path.read_bytes()
+        content = statements(path.read_text()).encode() if path.suffix == ".py" else path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
     digest.update(repr(options(Settings(alert=AlertSettings()))).encode())
     return digest.hexdigest()
@@ -46,3 +48,17 @@ def compute_digest(root: Path) -> str:
 def decisive_files(root: Path) -> list[Path]:
     """The files that the digest covers, sorted."""
     return sorted({path for pattern in DECISIVE for path in root.glob(pattern)})
+
+
+def statements(source: str) -> str:
+    """Python source without comments, docstrings and blank lines, the same under every version of Python."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()), lineno=begin, end_lineno=int(end)):
+                lines[begin - 1 : end] = [""] * (end - begin + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -27,7 +27,7 @@ from benchmarks.gate.figures import (
 )
 from benchmarks.gate.pieces import SIMULATED, TITLES, missing, pieces
 from benchmarks.gate.recordings import harmed_times
-from lab.comparison.digest import DECISIVE, ROOT, compute_digest, decisive_files, detector_digest
+from lab.comparison.digest import DECISIVE, ROOT, compute_digest, decisive_files, detector_digest, statements
 from serve_app.settings import AlertSettings
 
 RECALL = Recorded("boutique: recall", 0.5, 0.04, True, "aa")
@@ -149,7 +149,7 @@ def test_the_digest_changes_with_code_weights_and_default_settings(
     assert digests == [detector_digest()], "it does not depend on the place"
     for name in ("model/incidents/policy.py", "kernels/reference.py", "partitioning/plan.py", "serve_app/pipeline.py"):
         with (tmp_path / name).open("a") as file:
-            file.write("# changed\n")
+            file.write("CHANGED = True\n")
         digests.append(compute_digest(tmp_path))
     (tmp_path / "model/weights/tagae.safetensors").write_bytes(b"other")
     digests.append(compute_digest(tmp_path))
@@ -158,6 +158,18 @@ def test_the_digest_changes_with_code_weights_and_default_settings(
     monkeypatch.setattr("lab.comparison.digest.AlertSettings", lambda: AlertSettings(latency_floor_ms=15))
     digests.append(compute_digest(tmp_path))
     assert len(set(digests)) == len(digests)
+
+
+def test_words_about_the_code_are_no_part_of_the_digest(tmp_path: Path) -> None:
+    copy_decisive_files(tmp_path)
+    path = tmp_path / "model/incidents/policy.py"
+    path.write_text(f'"""Other words."""\n\n# A comment.\n{path.read_text()}')
+    assert compute_digest(tmp_path) == detector_digest()
+
+
+def test_the_statements_keep_strings_that_are_values() -> None:
+    source = 'def f() -> str:\n    """Words."""\n    # More.\n\n    return """#1"""  # last\n'
+    assert statements(source) == 'def f() -> str:\n    return """#1"""'
 
 
 def test_the_digest_covers_every_pattern() -> None:
