@@ -64,7 +64,7 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     check_traces(settings.traces)
     single = replica.run_single()
     send_spans = start_traces(settings.traces, "single", replica.open_instruments)
-    with closing(_bind(front.host, front.port)) as listening:
+    with closing(listen(front.host, front.port)) as listening:
         deployed = deploy_all(settings)
         single.ingress = deployed[-1]
         app: ASGIApp = http
@@ -193,14 +193,19 @@ async def _serve_grpc(settings: Settings, app: ASGIApp) -> AsyncIterator[list[st
         await server.stop(GRACE_SECONDS)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ``BadSettings`` if the address cannot be used."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise BadSettings(
             f"serve.port: expected an address to listen on, got {_bracket_ipv6(host)}:{port}, which is in use or not "
             f"of this machine ({error}); choose another, or 0 for a free port"
         ) from None
+    # Connections inherit it. Without it a body waits 40 ms for the client to acknowledge the headers, since asyncio
+    # sets it only on sockets that were created with a protocol number.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _bind_grpc(server: grpc.aio.Server, address: str, settings: Settings) -> str:
