@@ -11,8 +11,8 @@ next owner. The store counts each instant once, and refuses different content fo
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from threading import Lock
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from serve_app.errors import ServeError
@@ -67,7 +67,7 @@ class Ownership:
         self._notes: dict[str, bytes] = {}  # of other owners
         self._renewed = asyncio.Event()
         self._has_ended = False
-        self._lock = Lock()  # prevents new leases while and after all are ended
+        self._thread = ThreadPoolExecutor(1, "leases")  # of their own: leases never wait for a poll
 
     def add(self, mesh: str) -> None:
         """Try to own one more mesh from now on."""
@@ -97,7 +97,8 @@ class Ownership:
             await asyncio.Event().wait()
         while True:
             try:
-                await asyncio.to_thread(self._renew)
+                notes = {mesh: self._note(mesh) for mesh in self._until}
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, notes)
             except ServeError as error:
                 log.warning("leases of meshes could not be extended: %s", error)
             self._renewed.set()
@@ -108,20 +109,19 @@ class Ownership:
         """End all leases, so that another collector takes over at once."""
         self._has_ended = True
         try:
-            await asyncio.to_thread(self._end)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._end)
         except ServeError as error:  # they expire by themselves
             log.warning("leases of meshes could not be ended: %s", error)
 
-    def _renew(self) -> None:
+    def _renew(self, notes: Mapping[str, bytes]) -> None:
         assert self._leases is not None
-        for mesh in list(self._until):
-            with self._lock:
-                if self._has_ended:
-                    return
-                if mesh not in self._until:  # removed meanwhile
-                    continue
-                asked = time.monotonic()
-                note = self._leases.hold(mesh, self._note(mesh), self._lease_seconds)
+        for mesh, own_note in notes.items():
+            if self._has_ended:
+                return
+            if mesh not in self._until:  # removed meanwhile
+                continue
+            asked = time.monotonic()
+            note = self._leases.hold(mesh, own_note, self._lease_seconds)
             owned = self.is_owner(mesh)
             if note is None:
                 self._notes.pop(mesh, None)
@@ -137,6 +137,5 @@ class Ownership:
 
     def _end(self) -> None:
         if self._leases is not None:
-            with self._lock:
-                for mesh in list(self._until):
-                    self._leases.end(mesh)
+            for mesh in list(self._until):
+                self._leases.end(mesh)

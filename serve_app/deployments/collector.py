@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -35,7 +36,7 @@ from serve_app.observability.logs import set_log_context
 from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Deadline, Handle, connect, with_session
+from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Deadline, Handle, T, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.history_files import PastSeries
 from serve_app.stores.opening import open_leases
@@ -45,7 +46,8 @@ from serve_app.web.period import RangeSteps, Subject, TimeRange
 if TYPE_CHECKING:  # the collector does not need torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
-PAST_SHARE = 0.7  # share of a request's deadline for Prometheus' answer
+PAST_SHARE = 0.85  # share of a request's deadline for the answers about the past
+POLL_SHARE = 0.7  # share of it for a poll of a mesh that someone connects; there may be two
 FOLLOW_SECONDS = 3.0  # time between two reads of the connected meshes
 log = logging.getLogger(__name__)
 
@@ -76,8 +78,10 @@ class Collector:
         self._ownership = Ownership(collected, open_leases(settings.store), lambda mesh: self._state(mesh).pack())
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._meshes, self._collector = dict(collected), settings.collector
-        self._past = PastReader(self._meshes, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
-        self._past_thread = ThreadPoolExecutor(1, "past")
+        self._past = PastReader(self._meshes, settings.collector)
+        self._past_thread = ThreadPoolExecutor(1, "past")  # reads the past of the page: no poll waits for it
+        self._replay_thread = ThreadPoolExecutor(1, "replay")
+        self._updating = asyncio.Lock()
         self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
         self._tasks: set[asyncio.Task[None]] = set()  # all other tasks
         self._instruments = open_instruments()
@@ -112,7 +116,7 @@ class Collector:
         if self._settings.mesh(mesh).is_collected:
             raise InvalidParameter(f"mesh {mesh!r}: expected one without a source in the settings; change it there")
         chosen = self._with_source(mesh, prometheus)
-        poll = await asyncio.to_thread(_poll_once, chosen, self._collector, PAST_SHARE * self._deadline_seconds)
+        poll = await asyncio.to_thread(_poll_once, chosen, self._collector, POLL_SHARE * self._deadline_seconds)
         if poll.snapshot is None:
             raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
@@ -122,8 +126,11 @@ class Collector:
 
     async def update_connections(self) -> None:
         """Poll exactly the configured and the currently connected meshes."""
-        caller = Caller(Deadline.after(self._deadline_seconds))
-        known = await caller.ask(api_of(self._sessions).connections.all)
+        async with self._updating:  # an older answer that arrives later would end what a newer one began
+            caller = Caller(Deadline.after(self._deadline_seconds))
+            self._update_connections(await caller.ask(api_of(self._sessions).connections.all))
+
+    def _update_connections(self, known: Mapping[str, str]) -> None:
         known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}
         for mesh in [one for one, url in self._connected.items() if known.get(one) != url]:
             self._collecting.pop(mesh).cancel()
@@ -136,15 +143,16 @@ class Collector:
             self._connected[mesh] = known[mesh]
             self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
-    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
+    async def past(
+        self, mesh: str, period: TimeRange, subject: Subject, deadline: Deadline
+    ) -> tuple[RangeSteps, PastSeries]:
         """Read a service's or calls' metrics in a period from the mesh's Prometheus.
 
         Raises:
             UnknownMesh: the mesh is not collected.
-            NoTelemetry: it has no Prometheus, or Prometheus has no data for the period.
+            NoTelemetry: it has no Prometheus, or Prometheus has no data for the period, or does not answer in time.
         """
-        self._require_collected(mesh)
-        found = await asyncio.to_thread(self._past.read, mesh, period.start, period.end, period.points)
+        found = await self._read_past(mesh, deadline, self._past.read, period.start, period.end, period.points)
         values = metric_table(found.snapshots, subject)
         steps = RangeSteps(found.step_seconds, found.begin + np.arange(found.count) * np.float64(found.step_seconds))
         if values is None:
@@ -152,10 +160,16 @@ class Collector:
         times = np.array([one.observed_at.timestamp() for one in found.snapshots])
         return steps, PastSeries(subject.metrics, times, values, np.full(len(times), np.nan, np.float32))
 
-    async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
+    async def past_snapshot(self, mesh: str, at: datetime, deadline: Deadline) -> bytes:
         """The mesh at a past time, packed. Raises the errors of :meth:`past`."""
-        self._require_collected(mesh)
-        return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
+        return pack_snapshot(await self._read_past(mesh, deadline, self._past.read_instant, at))
+
+    async def _read_past(self, mesh: str, deadline: Deadline, read: Callable[..., T], *period: Any) -> T:
+        """Call a method of the past's reader. Time in its queue counts, and a cancelled request leaves it."""
+        if mesh not in self._meshes:
+            raise UnknownMesh(f"mesh {mesh!r}: its snapshots are pushed, so its past is only what is stored")
+        read_period = partial(read, mesh, *period, deadline.take_share(PAST_SHARE).at)
+        return await asyncio.get_running_loop().run_in_executor(self._past_thread, read_period)
 
     async def close(self) -> None:
         """Stop collecting, and leave the meshes to other collectors. Serve awaits this when a replica ends."""
@@ -163,10 +177,6 @@ class Collector:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._collecting.values(), return_exceptions=True)
         await self._ownership.end()
-
-    def _require_collected(self, mesh: str) -> None:
-        if mesh not in self._meshes:
-            raise UnknownMesh(f"mesh {mesh!r}: its snapshots are pushed, so its past is only what is stored")
 
     def _with_source(self, mesh: str, prometheus: str) -> MeshSettings:
         """Settings for a mesh that was connected on the page."""
@@ -244,7 +254,7 @@ class Collector:
             lambda: one.schedule.newest(time.time()),
             note,
             lambda: self._ownership.is_owner(mesh),
-            self._past_thread,
+            self._replay_thread,
             step,
         )
 

@@ -202,8 +202,11 @@ class PastQueries:
         newest = [one for one in state.window if max(begin, written_to) <= one.observed_at <= end]
         return PeriodSample([*rows, *newest], step)
 
+    def known_from(self, mesh: str) -> datetime:
+        """The time from which anything is stored of a mesh."""
+        return self._known_from(HistoryReader(self._meshes, mesh), self._meshes.load_state(mesh))
+
     def _known_from(self, reader: HistoryReader, state: MeshState) -> datetime:
-        """The time from which anything is known of a mesh."""
         first, oldest = reader.first(TEN_MINUTES), state.window[0].observed_at
         return oldest if first is None else min(oldest, _time(first))
 

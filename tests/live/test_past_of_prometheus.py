@@ -17,6 +17,7 @@ from tests.live.history import prometheus_with_history
 from tests.live.monitor import Monitor
 from tests.live.programs import needs
 from tests.live.series import Export
+from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 MESH, SNAPSHOTS = "shop", 121  # half an hour
@@ -39,12 +40,17 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory, snapshots: list[MeshSna
 @pytest.fixture
 def reader(prometheus: Monitor) -> PastReader:
     settings = MeshSettings.model_validate({"prometheus": prometheus.url, "source": "istio"})
-    return PastReader({MESH: settings}, CollectorSettings(), within_seconds=60)
+    return PastReader({MESH: settings}, CollectorSettings())
+
+
+def until() -> float:
+    """A deadline for one request."""
+    return time.monotonic() + 60 * TIME_FACTOR
 
 
 def test_a_period_has_the_rates_of_its_snapshots(reader: PastReader, snapshots: list[MeshSnapshot]) -> None:
     begin, end = snapshots[20].observed_at, snapshots[-1].observed_at
-    found = reader.read(MESH, begin, end, 26)
+    found = reader.read(MESH, begin, end, 26, until())
     assert found.step_seconds in {60, 61}
     assert 20 <= len(found.snapshots) <= found.count <= 27
     busiest = snapshots[0].node_ids[int(np.argmax(snapshots[0].node_features[:, NodeMetric.REQUEST_RATE]))]
@@ -54,11 +60,11 @@ def test_a_period_has_the_rates_of_its_snapshots(reader: PastReader, snapshots: 
 
     original = np.mean([rate(one) for one in snapshots[20:]])
     assert np.mean([rate(one) for one in found.snapshots]) == pytest.approx(original, rel=0.1)
-    assert reader.read(MESH, begin, end, 26) is found
+    assert reader.read(MESH, begin, end, 26, until()) is found
 
 
 def test_an_instant_is_a_snapshot(reader: PastReader, snapshots: list[MeshSnapshot]) -> None:
-    read = reader.read_instant(MESH, snapshots[60].observed_at)
+    read = reader.read_instant(MESH, snapshots[60].observed_at, until())
     assert len({*read.node_ids} & {*snapshots[60].node_ids}) >= 0.9 * snapshots[60].num_nodes
     assert read.num_edges >= 0.9 * snapshots[60].num_edges
 
@@ -66,8 +72,8 @@ def test_an_instant_is_a_snapshot(reader: PastReader, snapshots: list[MeshSnapsh
 def test_a_period_without_data_says_so(reader: PastReader, snapshots: list[MeshSnapshot]) -> None:
     early = snapshots[0].observed_at - timedelta(days=40)
     with pytest.raises(NoTelemetry, match="its Prometheus has no data from"):
-        reader.read(MESH, early, early + timedelta(hours=1), 20)
+        reader.read(MESH, early, early + timedelta(hours=1), 20, until())
     with pytest.raises(NoTelemetry, match="its Prometheus has no data of"):
-        reader.read_instant(MESH, early)
+        reader.read_instant(MESH, early, until())
     with pytest.raises(NoTelemetry, match="expected a mesh that is collected from Prometheus"):
-        reader.read_instant("nowhere", early)
+        reader.read_instant("nowhere", early, until())

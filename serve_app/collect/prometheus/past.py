@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from math import floor
-from threading import Lock
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Poll
@@ -159,43 +158,43 @@ class PastSnapshots:
 
 
 class PastReader:
-    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are cached.
+    """Reads periods of collected meshes, and caches some. Use it from one thread.
 
     Args:
         meshes: by name; they may change.
     """
 
-    def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings, within_seconds: float) -> None:
-        self._meshes, self._collector, self._within = meshes, collector, within_seconds
-        self._lock = Lock()
+    def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings) -> None:
+        self._meshes, self._collector = meshes, collector
         self._known: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
 
-    def read(self, mesh: str, begin: datetime, end: datetime, points: int) -> PastSnapshots:
+    def read(self, mesh: str, begin: datetime, end: datetime, points: int, until: float) -> PastSnapshots:
         """The snapshots of a period, at most ``points``.
 
+        Args:
+            until: deadline, s of the monotonic clock.
+
         Raises:
-            NoTelemetry: the mesh has no Prometheus, or Prometheus has no data for the period.
+            NoTelemetry: the mesh has no Prometheus, or Prometheus has no data for the period, or no time is left.
         """
         settings = self._settings(mesh)
         key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
-        with self._lock:  # a second request for a period waits, and then finds it in the cache
-            if key not in self._known:
-                found = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
-                if end.timestamp() > time.time() - RECENT_SECONDS:
-                    return found
-                self._known[key] = found
-                while len(self._known) > MAX_PERIODS:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(key)
-            return self._known[key]
+        if key not in self._known:
+            period = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS), until)
+            if end.timestamp() > time.time() - RECENT_SECONDS:
+                return period
+            self._known[key] = period
+            while len(self._known) > MAX_PERIODS:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
 
-    def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
-        """The snapshot of an instant. Raises the errors of :meth:`read`."""
+    def read_instant(self, mesh: str, at: datetime, until: float) -> MeshSnapshot:
+        """The snapshot of an instant. Arguments and errors as of :meth:`read`."""
         settings = self._settings(mesh)
-        with self._lock:
-            collector = self._collector.model_copy(update={"deadline_seconds": self._within})
-            with closing(MeshSource(settings, collector)) as source:
-                poll = source.poll(at)
+        collector = self._collector.model_copy(update={"deadline_seconds": _time_left(mesh, until)})
+        with closing(MeshSource(settings, collector)) as source:
+            poll = source.poll(at)
         if poll.snapshot is None:
             raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
         return poll.snapshot
@@ -206,8 +205,10 @@ class PastReader:
             raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
         return settings
 
-    def _read(self, mesh: str, settings: MeshSettings, begin: datetime, end: datetime, points: int) -> PastSnapshots:
-        until = time.monotonic() + self._within
+    def _read(
+        self, mesh: str, settings: MeshSettings, begin: datetime, end: datetime, points: int, until: float
+    ) -> PastSnapshots:
+        _time_left(mesh, until)
         step = max((end - begin).total_seconds() / max(points - 1, 1), self._collector.interval_seconds)
         step = float(-(-step // 1))
         first = begin.timestamp() // step * step
@@ -243,3 +244,11 @@ class PastReader:
 
     def _open(self, settings: MeshSettings, step: float, until: float) -> PastSource:
         return PastSource(settings, self._collector, step, until - time.monotonic())
+
+
+def _time_left(mesh: str, until: float) -> float:
+    """The seconds until a deadline, or ``NoTelemetry`` if it has passed while the request waited for its turn."""
+    seconds = until - time.monotonic()
+    if seconds <= 0:
+        raise NoTelemetry(f"mesh {mesh!r}: its Prometheus is still busy with earlier requests; try again in a moment")
+    return seconds

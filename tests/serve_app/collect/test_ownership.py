@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -153,6 +154,45 @@ async def test_a_collector_that_ends_while_it_takes_a_lease_keeps_none() -> None
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+class FreeLeases:
+    """Leases that this process always gets."""
+
+    def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
+        return None
+
+    def end(self, mesh: str) -> None:
+        pass
+
+
+async def test_leases_need_no_thread_of_the_polls() -> None:
+    may_end = threading.Event()
+    asyncio.get_running_loop().set_default_executor(polls := ThreadPoolExecutor(1))
+    poll = polls.submit(may_end.wait, PATIENCE_SECONDS)
+    candidate = Candidate(
+        ownership := Ownership(MESHES, FreeLeases(), lambda _: b""), asyncio.create_task(ownership.run())
+    )
+    await own_all(candidate)
+    assert not poll.done()
+    may_end.set()
+    await candidate.kill()
+
+
+async def test_a_mesh_that_is_removed_while_leases_are_taken_is_left_alone() -> None:
+    leases = SlowLeases()
+    loops = dict.fromkeys(MESHES, b"note")
+    ownership = Ownership(MESHES, leases, lambda mesh: loops[mesh])
+    candidate = Candidate(ownership, asyncio.create_task(ownership.run()))
+    assert await asyncio.to_thread(leases.is_asked.wait, PATIENCE_SECONDS)
+    for mesh in MESHES:
+        ownership.remove(mesh)
+        del loops[mesh]
+    leases.may_answer.set()
+    await ownership.end()
+    assert not candidate.meshes
+    assert not candidate.running.done()
+    await candidate.kill()
 
 
 @pytest.mark.skipif(find_program(PROGRAM) is None, reason="redis-server is not here")

@@ -1,6 +1,5 @@
 """Routes that read a mesh's past: any period, any moment, and what changed between two periods."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -13,14 +12,17 @@ from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.interface import MeshName, json_response
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import At, UseBackend, errors_of_mesh
-from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant, UnknownMesh
+from serve_app.errors import InvalidParameter, NoTelemetry, ServeError, UnknownInstant, UnknownMesh
+from serve_app.runtime.rpc import Caller, Deadline
+from serve_app.stores.history_files import PastSeries
 from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument
-from serve_app.web.period import Subject, TimeRange
+from serve_app.web.period import RangeSteps, Subject, TimeRange
 
 MAX_POINTS = 2000  # in one answer
 MAX_DAYS = 400  # in one answer
 MAX_EXPANDED = 50  # namespaces in a map
+PROMETHEUS_SHARE = 0.8  # share of the remaining time for the collector; the rest is for what is stored
 
 router = APIRouter(tags=["Meshes"])
 
@@ -52,23 +54,25 @@ async def mesh_range(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
-    read = backend.of(mesh).past.range
-    stored = await backend.ask(read, mesh, period, subject)
-    if subject is None or not _begins_before(start, stored):
-        return json_response(stored)
+    caller, past = Caller(backend.deadline()), backend.of(mesh).past
+    series, problem = None, None
+    if subject is not None and start < await caller.ask(past.known_from, mesh):
+        series, problem = await read_prometheus(backend, caller.deadline, mesh, period, subject)
+    return json_response(await caller.ask(past.range, mesh, period, subject, series, problem))
+
+
+async def read_prometheus(
+    backend: Backend, deadline: Deadline, mesh: str, period: TimeRange, subject: Subject
+) -> tuple[tuple[RangeSteps, PastSeries] | None, str | None]:
+    """The series of a period from the mesh's Prometheus, or why there are none; neither if clients push the mesh. Time
+    remains until the deadline for what is stored."""
+    caller = Caller(deadline.take_share(PROMETHEUS_SHARE))
     try:
-        table = await backend.ask(backend.collector.past, mesh, period, subject)
-    except UnknownMesh:  # clients push it
-        return json_response(stored)
-    except (NoTelemetry, DeadlineExceeded) as error:
-        return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
-    return json_response(await backend.ask(read, mesh, period, subject, table))
-
-
-def _begins_before(start: datetime, stored: bytes) -> bool:
-    """Whether a period begins before the mesh's stored data."""
-    known = json.loads(stored)["complete_from"]
-    return known is None or start < datetime.fromisoformat(known)
+        return await caller.ask(backend.collector.past, mesh, period, subject, caller.deadline), None
+    except UnknownMesh:
+        return None, None
+    except ServeError as error:
+        return None, str(error)
 
 
 @router.get(
@@ -103,17 +107,18 @@ async def mesh_map(
 
 
 async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[str]) -> bytes:
-    draw = backend.of(mesh).pages.past_map
+    caller, draw = Caller(backend.deadline()), backend.of(mesh).pages.past_map
     try:
-        return await backend.ask(draw, mesh, at, names)
+        return await caller.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
+        prometheus = Caller(caller.deadline.take_share(PROMETHEUS_SHARE))
         try:
-            snapshot = await backend.ask(backend.collector.past_snapshot, mesh, at)
+            snapshot = await prometheus.ask(backend.collector.past_snapshot, mesh, at, prometheus.deadline)
         except UnknownMesh:  # clients push it
             raise unknown from None
         except NoTelemetry as error:
             raise UnknownInstant(f"{unknown}; {error}") from error
-        return await backend.ask(draw, mesh, at, names, snapshot)
+        return await caller.ask(draw, mesh, at, names, snapshot)
 
 
 @router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())

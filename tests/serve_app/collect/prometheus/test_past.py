@@ -1,15 +1,19 @@
 """Range queries: their answers at each instant, their limits, and their errors."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import numpy as np
+import pytest
 
 from serve_app.collect.prometheus.client import Instants
-from serve_app.collect.prometheus.past import RangePrometheus
+from serve_app.collect.prometheus.past import PastReader, RangePrometheus
+from serve_app.errors import NoTelemetry
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, fails, start_server, url_of
 
 BEGIN, STEP, COUNT = 1_700_000_000, 60, 4
@@ -72,3 +76,14 @@ def test_a_failed_range_query_fails_at_every_instant() -> None:
         assert len(server.asked) <= 2  # type: ignore[attr-defined]
     assert all(one.failed for one in answers)
     assert all("too many samples" in one.detail for one in answers)
+
+
+def test_a_request_whose_time_passed_in_the_queue_asks_nothing() -> None:
+    with start_server(matrix) as server:
+        mesh = MeshSettings.model_validate({"prometheus": url_of(server), "source": "istio"})
+        reader = PastReader({"shop": mesh}, CollectorSettings())
+        with pytest.raises(NoTelemetry, match="busy with earlier requests; try again"):
+            reader.read("shop", at(0), at(2), 3, time.monotonic())
+        with pytest.raises(NoTelemetry, match="busy with earlier requests; try again"):
+            reader.read_instant("shop", at(0), time.monotonic())
+        assert server.asked == []  # type: ignore[attr-defined]
