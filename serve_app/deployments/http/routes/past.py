@@ -52,23 +52,23 @@ async def mesh_range(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
-    read = backend.of(mesh).past.range
-    stored = await backend.ask(read, mesh, period, subject)
-    if subject is None or not _begins_before(start, stored):
-        return json_response(stored)
+    read = backend.api(mesh).past.range
+    document = await backend.ask(read, mesh, period, subject)
+    if subject is None or not _begins_before(start, document):
+        return json_response(document)
     try:
         table = await backend.ask(backend.collector.past, mesh, period, subject)
     except UnknownMesh:  # clients push it
-        return json_response(stored)
+        return json_response(document)
     except (NoTelemetry, DeadlineExceeded) as error:
         return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
     return json_response(await backend.ask(read, mesh, period, subject, table))
 
 
-def _begins_before(start: datetime, stored: bytes) -> bool:
+def _begins_before(start: datetime, document: bytes) -> bool:
     """Whether a period begins before the mesh's stored data."""
-    known = json.loads(stored)["complete_from"]
-    return known is None or start < datetime.fromisoformat(known)
+    complete_from = json.loads(document)["complete_from"]
+    return complete_from is None or start < datetime.fromisoformat(complete_from)
 
 
 @router.get(
@@ -94,16 +94,16 @@ async def mesh_map(
     stored, else means over one or ten minutes."""
     names = [name for name in expand.split(",") if name][:MAX_EXPANDED]
     if not metrics:
-        zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
+        content = await backend.ask(backend.api(mesh).pages.map, mesh, at, names)
     elif at is None:
         raise InvalidParameter("at: expected a past time for a map with metrics, got none; add it", pointer="/at")
     else:
-        zipped = await _past_map(backend, mesh, at, names)
-    return file_response(File(zipped, "application/json"), request.headers, {})
+        content = await _past_map(backend, mesh, at, names)
+    return file_response(File(content, "application/json"), request.headers, {})
 
 
 async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[str]) -> bytes:
-    draw = backend.of(mesh).pages.past_map
+    draw = backend.api(mesh).pages.past_map
     try:
         return await backend.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
@@ -131,4 +131,4 @@ async def comparison(
     """The differences between two periods of the history, largest first, for the mesh or one service, for example
     before and after a deploy."""
     first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.ask(backend.of(mesh).past.comparison, mesh, first, second, service))
+    return json_response(await backend.ask(backend.api(mesh).past.comparison, mesh, first, second, service))
