@@ -61,8 +61,8 @@ def build(args: Arguments) -> Application:
     """The application for Ray, which validates ``args`` by its annotation.
 
     Raises:
-        BadSettings: as in :func:`application`.
-        NoCapacity: ``cuda`` is configured, Ray runs on this machine alone, and it has no GPU that works.
+        BadSettings: see :func:`application`.
+        NoCapacity: ``cuda`` is configured, Ray runs on this machine alone, and the machine has no working GPU.
     """
     logs.install()
     settings = Settings.model_construct(**dict(args))
@@ -79,7 +79,7 @@ def application(settings: Settings) -> Application:
     Collector; and a Notifier, if the settings have receivers.
 
     Raises:
-        BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
+        BadSettings: the settings do not suit this cluster, the store needs a package that is not installed, or others
             could connect to it without a login.
     """
     from serve_app.deployments.collector import Collector
@@ -97,9 +97,13 @@ def application(settings: Settings) -> Application:
         from serve_app.deployments.scoring.meta import MetaModel
 
         scorer = _scorer(settings, device).bind(settings, device)
-        chosen = settings.scorer
-        replicas = replica_options(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
-        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas).bind(settings)
+        meta = _light(
+            MetaModel,
+            **replica_options(
+                front, settings.scorer.meta_replicas, settings.scorer.max_meta_replicas, reports_load=False
+            ),
+            max_ongoing_requests=front.max_ongoing_requests,
+        ).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
@@ -115,12 +119,12 @@ def application(settings: Settings) -> Application:
     ).bind(settings, session)
     # More than the sessions take and queue, so that a refused client gets our error.
     sessions = front.max_session_replicas or front.session_replicas
-    passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
+    max_requests = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     return _light(
         serve.ingress(routes)(Ingress),
         **replica_options(front, front.ingress_replicas, front.max_ingress_replicas),
-        max_ongoing_requests=passing,
-        max_queued_requests=passing,
+        max_ongoing_requests=max_requests,
+        max_queued_requests=max_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
     ).bind(settings, session, collector, notifier)
@@ -131,21 +135,16 @@ def start(
     beside: Mapping[str, Application] | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run the service on this machine alone, with a Ray of its own, until :func:`stop`.
+    """Run the service on this machine alone, with a Ray of its own, until :func:`stop`. Return its URL when ready.
 
     Args:
-        settings: of the service.
         beside: further applications by name, which is also the first segment of their paths.
-        report: called with each step in words, when it begins.
-
-    Returns:
-        Its URL, when it is ready.
+        report: called with a description of each step when it begins.
 
     Raises:
-        BadSettings: as in :func:`application`, or the tokens file or the certificate cannot be used.
+        BadSettings: see :func:`application`; or the tokens file or the certificate cannot be used.
         IncompatibleWeights: not even the shipped weights can be read.
-        NoCapacity: ``cuda`` is configured and this machine has no GPU that works, or a replica could not start; the
-            text says why.
+        NoCapacity: ``cuda`` is configured and this machine has no working GPU, or a replica could not start.
     """
     logs.install()
     _choose_log(settings)
@@ -171,7 +170,7 @@ def start(
 
 
 def _deploy_in_worker(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
-    """Call :func:`_deploy` in a process of Ray that ends with it. Returns and raises what it does."""
+    """Call :func:`_deploy` in a Ray process that ends with it."""
     deploy = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_deploy)
     try:
         refusals: list[str] = ray.get(deploy.remote(settings, beside))
@@ -185,19 +184,16 @@ def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
 
     Returns:
         Why weights of single meshes are not used.
-
-    Raises:
-        BadSettings, IncompatibleWeights, NoCapacity: as in :func:`start`.
     """
     from model.mesh_weights import load_weights
 
     weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
-    whole = {NAME: application(settings), **beside}
+    applications = {NAME: application(settings), **beside}
     try:
         local.run_applications(  # all at once: their processes start in parallel
             [
-                serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
-                for name, one in whole.items()
+                serve.RunTarget(app, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                for name, app in applications.items()
             ]
         )
     except RuntimeError as error:
@@ -206,7 +202,7 @@ def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, merged with what is nested already."""
+    """``{"a.b": 1}`` as ``{"a": {"b": 1}}``, merged with nested values."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *subjects, field = name.split(".")
@@ -219,7 +215,7 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choose_log(settings: Settings) -> None:
-    """Write the log of this process, which starts the service, as the settings say."""
+    """Set the log format of this process, which starts the service."""
     if settings.logs.format == "json":
         logs.write_json("serve")
 
@@ -227,25 +223,25 @@ def _choose_log(settings: Settings) -> None:
 def _scorer(settings: Settings, device: str) -> Deployment:
     from serve_app.deployments.scoring.scorer import Scorer
 
-    chosen = settings.scorer
-    busy = 2 * GPU_BATCH  # a batch gathers while another is scored
-    replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
-    if chosen.max_replicas:
+    scorer = settings.scorer
+    max_requests = 2 * GPU_BATCH  # a batch gathers while another is scored
+    replicas: dict[str, Any] = {"num_replicas": scorer.num_replicas}
+    if scorer.max_replicas:
         replicas = {
             "autoscaling_config": {
-                "min_replicas": min(chosen.num_replicas, chosen.max_replicas),
-                "max_replicas": chosen.max_replicas,
-                "target_ongoing_requests": busy / 2,
+                "min_replicas": min(scorer.num_replicas, scorer.max_replicas),
+                "max_replicas": scorer.max_replicas,
+                "target_ongoing_requests": max_requests / 2,
             }
         }
     return serve.deployment(
         Scorer,
         **replicas,
         ray_actor_options={
-            "num_cpus": chosen.num_cpus,
-            "num_gpus": chosen.num_gpus if device == "cuda" or (device == "auto" and _gpus()) else 0,
+            "num_cpus": scorer.num_cpus,
+            "num_gpus": scorer.num_gpus if device == "cuda" or (device == "auto" and _gpus()) else 0,
         },
-        max_ongoing_requests=busy,
+        max_ongoing_requests=max_requests,
         max_queued_requests=settings.serve.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=IN_TURN),
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
@@ -264,11 +260,12 @@ def _light(cls: Any, **options: Any) -> Deployment:
 
 
 def _device(settings: Settings) -> tuple[str, str]:
-    """``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: GPUs of a cluster are on other nodes, and
-    may join later. And the kind of the obstacle, if the sessions score although this machine has a GPU, else empty."""
-    chosen = settings.scorer
-    if chosen.device != "auto" or chosen.place == "replicas":
-        return chosen.device, ""
+    """Return ``cpu`` or ``cuda``, or ``auto`` where each scorer decides for itself: a cluster's GPUs are on other
+    nodes, and may join later. Also return the obstacle's kind if the sessions score although this machine has a GPU,
+    else an empty text."""
+    scorer = settings.scorer
+    if scorer.device != "auto" or scorer.place == "replicas":
+        return scorer.device, ""
     if not _gpus() and not gpu_files.is_here():
         return "cpu", ""
     if _nodes() > 1:
@@ -301,17 +298,20 @@ def _gpu_without_ray() -> "gpu.Obstacle | None":
 
 
 def _has_replicas(settings: Settings, device: str) -> bool:
-    """Whether replicas score. With ``auto``, they do where they have what a session lacks: a GPU, or the CPUs of other
-    nodes. On one machine without a GPU they take longer than the session, for meshes of any size."""
+    """Whether replicas score. With ``auto``, they do where a GPU or the CPUs of other nodes are available. On one
+    machine without a GPU they take longer than the session, for meshes of any size."""
     place = settings.scorer.place
     return place == "replicas" or (place == "auto" and (device != "cpu" or _nodes() > 1))
 
 
 def _explain_failed_start() -> str:
     """The last messages of the replicas that could not start."""
-    deployments = [d for one in serve.status().applications.values() for d in one.deployments.values()]
-    last = (d.message.strip().splitlines()[-1].strip() for d in deployments if d.message.strip())
-    return "; ".join(dict.fromkeys(last))
+    messages = [
+        deployment.message.strip()
+        for application in serve.status().applications.values()
+        for deployment in application.deployments.values()
+    ]
+    return "; ".join(dict.fromkeys(message.splitlines()[-1].strip() for message in messages if message))
 
 
 def _gpus() -> float:
@@ -323,7 +323,7 @@ def _nodes() -> int:
 
 
 def _hosts(settings: Settings) -> list[str]:
-    """Addresses that the service listens on: as the settings say, and as Serve does if it runs already.
+    """Addresses that the service listens on: the settings', and Serve's if it runs already.
 
     ``serve run`` calls the builder before it starts Serve, so its own address is not known there. The rules of access
     still refuse connections from other machines if there is no login (``Access.check``).

@@ -37,8 +37,8 @@ def _answer_to(error: type[Exception], status: int, title: str) -> None:
 
 
 class ServeError(Exception):
-    """The message says what was expected and received, where, and what to do. A subclass names its answer, or has the
-    one of its base class."""
+    """The message says what was expected and received, where, and what to do. A subclass names its answer, or inherits
+    it."""
 
     def __init__(self, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -221,7 +221,7 @@ class SignInRefused(ServeError, status=400, title="Sign-in refused"):
 
 
 class ProviderFailed(ServeError, status=502, title="Identity provider failed"):
-    """An identity provider does not answer, or not as OpenID Connect says."""
+    """An identity provider does not answer, or violates OpenID Connect."""
 
 
 class Forbidden(ServeError, status=403, title="Permission denied"):

@@ -40,25 +40,25 @@ class PrometheusInstruments:
         self._series(metric, labels).set(value)
 
     def _series(self, metric: Metric, labels: Mapping[str, str]) -> Any:
-        family, every = self._families[metric.name], {**self._constant, **labels}
-        return family.labels(**every) if every else family
+        family, all_labels = self._families[metric.name], {**self._constant, **labels}
+        return family.labels(**all_labels) if all_labels else family
 
     def _family(self, metric: Metric) -> Any:
-        about = metric.name, metric.description, (*self._constant, *metric.labels)
+        arguments = metric.name, metric.description, (*self._constant, *metric.labels)
         if metric.buckets:
-            return Histogram(*about, registry=self._registry, buckets=metric.buckets)
-        return (Gauge if metric.gauge else Counter)(*about, registry=self._registry)
+            return Histogram(*arguments, registry=self._registry, buckets=metric.buckets)
+        return (Gauge if metric.gauge else Counter)(*arguments, registry=self._registry)
 
-    def text(self, meshes: Sequence[MeshGauges] = (), collected: Sequence[CollectorState] = ()) -> bytes:
+    def text(self, meshes: Sequence[MeshGauges] = (), collectors: Sequence[CollectorState] = ()) -> bytes:
         """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
-        every = CollectorRegistry(auto_describe=False)
-        every.register(self._registry)
-        every.register(_Families(read_families(meshes, collected)))
-        return generate_latest(every)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self._registry)
+        registry.register(_Families(read_families(meshes, collectors)))
+        return generate_latest(registry)
 
 
-def read_families(meshes: Sequence[MeshGauges], collected: Sequence[CollectorState]) -> list[Family]:
-    return [*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]
+def read_families(meshes: Sequence[MeshGauges], collectors: Sequence[CollectorState]) -> list[Family]:
+    return [*_mesh_families(meshes), *_drift_families(meshes), *_collector_families(collectors)]
 
 
 class _Families(Collector):
@@ -71,44 +71,43 @@ class _Families(Collector):
         return self._families
 
 
-def _of_meshes(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
+def _mesh_families(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
     for field, metric in _MESH_GAUGES:
-        yield _gauge(metric.name, metric.description, ((m.mesh, _number(getattr(m, field))) for m in meshes))
+        yield _gauge(metric.name, metric.description, ((mesh.mesh, _number(getattr(mesh, field))) for mesh in meshes))
     status = GaugeMetricFamily(
         "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
     )
-    for m in meshes:
-        for known in Status:
-            status.add_metric((m.mesh, known.value), float(m.status == known.value))
+    for mesh in meshes:
+        for value in Status:
+            status.add_metric((mesh.mesh, value), float(mesh.status == value))
     yield status
 
 
-def _drift(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
-    """How far the meshes have drifted."""
+def _drift_families(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
     ratio = GaugeMetricFamily(
         "tagae_mesh_drift_ratio",
         "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
         labels=("mesh", "reference", "kind", "channel"),
     )
-    known = [(mesh.mesh, mesh.drift) for mesh in meshes if mesh.drift is not None]
-    for mesh, drift in known:
+    drifts = [(mesh.mesh, mesh.drift) for mesh in meshes if mesh.drift is not None]
+    for mesh, drift in drifts:
         for measure, value in zip(MEASURES, drift.ratios, strict=True):
             if value is not None:
                 ratio.add_metric((mesh, measure.reference, measure.kind, measure.channel), value)
     yield ratio
-    about = "Measures of a mesh that are above their limits for twelve hours."
-    yield _gauge("tagae_mesh_drifting", about, ((mesh, drift.drifting) for mesh, drift in known))
+    description = "Measures of a mesh that are above their limits for twelve hours."
+    yield _gauge("tagae_mesh_drifting", description, ((mesh, drift.drifting) for mesh, drift in drifts))
 
 
-def _of_collectors(states: Sequence[CollectorState]) -> Iterator[Family]:
+def _collector_families(states: Sequence[CollectorState]) -> Iterator[Family]:
     """No metrics if there is no collector."""
-    for name, description, value in _COLLECTED if states else ():
-        yield _gauge(f"tagae_collector_{name}", description, ((one.mesh, value(one)) for one in states))
-    for name, label, description, counts in _COUNTED if states else ():
+    for name, description, value in _COLLECTOR_GAUGES if states else ():
+        yield _gauge(f"tagae_collector_{name}", description, ((state.mesh, value(state)) for state in states))
+    for name, label, description, counts in _COLLECTOR_COUNTERS if states else ():
         counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
-        for one in states:
-            for kind, count in counts(one).items():
-                counter.add_metric((one.mesh, kind), count)
+        for state in states:
+            for kind, count in counts(state).items():
+                counter.add_metric((state.mesh, kind), count)
         yield counter
 
 
@@ -130,14 +129,14 @@ _MESH_GAUGES = [
     for field, hint in get_type_hints(MeshGauges, include_extras=True).items()
     for metric in getattr(hint, "__metadata__", ())
 ]
-_COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
+_COLLECTOR_GAUGES: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (
     ("snapshot_timestamp_seconds", "Time of the newest collected snapshot.", lambda c: c.handed_on),
     ("stale_seconds", "Age of the oldest values used in place of a failed query.", lambda c: c.stale_seconds),
     ("unheeded_annotations", "Annotations with an unknown name or value.", lambda c: len(c.ignored_annotations)),
     ("masked_queries", "Queries without a result in the newest snapshot.", lambda c: len(c.masked)),
     ("services", "Services in the newest snapshot.", lambda c: c.services),
     ("calls", "Calls in the newest snapshot.", lambda c: c.calls),
-    ("query_seconds", "Duration of the slowest query of the newest poll.", lambda c: c.seconds),
+    ("query_seconds", "Duration of the newest poll's slowest query.", lambda c: c.seconds),
     (
         "events_followed",
         "1 while the watch for Kubernetes Events works, else 0.",
@@ -146,11 +145,11 @@ _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...
     ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
     (
         "replayed",
-        "How much of the past of a mesh that is new has been read, 0 to 1; absent after it.",
+        "Share of a new mesh's past that has been read, 0 to 1; absent afterwards.",
         lambda c: c.replayed,
     ),
 )
-_COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
+_COLLECTOR_COUNTERS: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
     ("polls", "outcome", "Polls, by outcome: taken, empty, failed, refused, given_up.", lambda c: c.polls),
     ("query_failures", "why", "Failed queries, by reason.", lambda c: c.failures),
     (

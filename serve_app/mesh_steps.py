@@ -44,19 +44,19 @@ class NextSnapshot:
     """A snapshot whose verdict is being computed.
 
     Attributes:
-        packed: the snapshot as the store keeps it.
-        counted: False for a baseline.
+        content: the packed snapshot.
+        is_counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
-        replayed: True for the past of a mesh that is new; no notification is sent.
-        connected: True if it comes because someone connected the mesh. It creates no mesh that was deleted meanwhile.
+        is_replay: whether it is from a new mesh's past; no notification is sent.
+        is_connected: whether a person connected the mesh on the page. It creates no mesh that was deleted meanwhile.
     """
 
     mesh: str
-    packed: bytes
-    counted: bool = True
+    content: bytes
+    is_counted: bool = True
     events: tuple[ClusterEvent, ...] = ()
-    replayed: bool = False
-    connected: bool = False
+    is_replay: bool = False
+    is_connected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +65,25 @@ class PushResult:
 
     Attributes:
         document: JSON of the verdict.
-        computed: what the pipeline computed, and the stored mesh; None: the snapshot was pushed before, and
-            so was its verdict stored.
+        computation: the pipeline's results, and the stored mesh; None: the snapshot was pushed before.
     """
 
     document: bytes
-    computed: tuple[StageResults, CachedMesh] | None = None
+    computation: tuple[StageResults, CachedMesh] | None = None
 
 
 class MeshSteps:
-    """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
+    """Runs the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
     All but a push raise ``UnknownMesh`` for a mesh that has no verdict.
 
     Args:
-        changed: called with the name of a mesh that a person has changed.
+        on_change: called with the name of a mesh that a person has changed.
     """
 
-    def __init__(self, meshes: MeshRepository, changed: Callable[[str], None] = lambda mesh: None) -> None:
+    def __init__(self, meshes: MeshRepository, on_change: Callable[[str], None] = lambda mesh: None) -> None:
         self._meshes = meshes
-        self._changed = changed
+        self._on_change = on_change
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tidying: set[str] = set()
 
@@ -102,10 +101,10 @@ class MeshSteps:
         """
 
         async def step() -> PushResult:
-            known = self._meshes.cached.look_up(push.mesh)
-            result = await runner.run_all(lambda: self._push(push, known, options, runner))
-            if result.computed is not None:
-                self._meshes.cached.put(push.mesh, result.computed[1])
+            entry = self._meshes.cached.look_up(push.mesh)
+            result = await runner.run_all(lambda: self._push(push, entry, options, runner))
+            if result.computation is not None:
+                self._meshes.cached.put(push.mesh, result.computation[1])
             return result
 
         return await self._step(push.mesh, step)
@@ -121,18 +120,17 @@ class MeshSteps:
             return
         self._tidying.add(mesh)
         try:  # pushes go on meanwhile
-            tidied = await asyncio.to_thread(self._meshes.tidy, mesh, entry, options.window_size)
+            after = await asyncio.to_thread(self._meshes.tidy, mesh, entry, options.window_size)
         finally:
             self._tidying.discard(mesh)
         async with self.lock(mesh):
-            now = self._meshes.cached.get(mesh)
-            if now is not None and now.full == entry.full:
-                known = replace(now, full=tidied.full, history_end=tidied.history_end)
-                self._meshes.cached.put(mesh, known)
+            newest = self._meshes.cached.get(mesh)
+            if newest is not None and newest.full == entry.full:
+                self._meshes.cached.put(mesh, replace(newest, full=after.full, history_end=after.history_end))
         await asyncio.to_thread(self._meshes.store.tidy)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
-        """Replace the state of a mesh, and return what else ``change`` returns."""
+        """Replace a mesh's state, and return the result of ``change``."""
 
         def of_state(state: MeshState, before: Incident) -> tuple[MeshState, Incident, T]:
             after, result = change(state)
@@ -153,12 +151,12 @@ class MeshSteps:
 
         def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptFeedbackDocument]:
             try:
-                after, kept = add_feedback(state, document, MAX_FEEDBACK, by)
+                after, feedback = add_feedback(state, document, MAX_FEEDBACK, by)
             except UnknownIncident:
                 if isinstance(document, MissedDocument) or before is None or before.until is None:
                     raise
                 return record_feedback(state, before, document, by)
-            return after, before, encode_feedback(kept)
+            return after, before, encode_feedback(feedback)
 
         return await self._change(mesh, None if isinstance(document, MissedDocument) else document.incident, change)
 
@@ -189,7 +187,7 @@ class MeshSteps:
         )
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str) -> KeptMuteDocument:
-        """Store a mute of a user, which applies from the next snapshot of its time on.
+        """Store a user's mute, which applies from the first snapshot of its period on.
 
         Raises:
             InvalidDocument: it names a service that the mesh does not have, is over, or is too long.
@@ -197,8 +195,8 @@ class MeshSteps:
         """
 
         def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = add_mute(state, document, by)
-            return after, encode_mute(kept, after.observed_at)
+            after, mute = add_mute(state, document, by)
+            return after, encode_mute(mute, after.observed_at)
 
         return await self.change(mesh, change)
 
@@ -207,15 +205,15 @@ class MeshSteps:
         await self.change(mesh, lambda state: remove_mute(state, mute))
 
     async def _change(self, mesh: str, incident: str | None, change: Change[T]) -> T:
-        """Change a state and an incident of the archive (None: no incident), and return the result."""
+        """Change a state and an archived incident (None: no incident), and return the result."""
 
         async def step() -> T:
-            known, result = await asyncio.to_thread(self._meshes.change, mesh, incident, change)
-            self._meshes.cached.put(mesh, known)
+            entry, result = await asyncio.to_thread(self._meshes.change, mesh, incident, change)
+            self._meshes.cached.put(mesh, entry)
             return result
 
         result = await self._step(mesh, step)
-        self._changed(mesh)
+        self._on_change(mesh)
         return result
 
     async def _step(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
@@ -228,70 +226,79 @@ class MeshSteps:
                 return await step()
 
     async def _push(
-        self, push: NextSnapshot, known: CachedMesh | None, options: Options, runner: StageRunner
+        self, push: NextSnapshot, entry: CachedMesh | None, options: Options, runner: StageRunner
     ) -> PushResult:
-        """Compute and store; ``known`` is the mesh in memory."""
-        started = time.perf_counter()
-        # The ingress has checked the snapshot: services and calls of the one before are not checked again.
-        before = known.mesh.state.window[-1:] if known is not None else ()
-        snapshot = await runner.run(PREPARE, unpack_snapshot, push.packed, *before)
+        """Compute and store a verdict."""
+        start = time.perf_counter()
+        # The ingress has checked the snapshot. Services and calls of the previous one are not checked again.
+        previous = entry.mesh.state.window[-1:] if entry is not None else ()
+        snapshot = await runner.run(PREPARE, unpack_snapshot, push.content, *previous)
         # A change of threads delays the snapshot; it is necessary only if the store must be read.
-        if known is None or _is_repeat(snapshot, known):
-            found = await runner.run(PREPARE, self._find, push, snapshot)
-            if isinstance(found, PushResult):
-                return found
-            known = found
-        sequence = known.mesh.state.sequence + push.counted
-        if not push.counted and sequence:
+        if entry is None or _is_repeat(snapshot, entry):
+            answer = await runner.run(PREPARE, self._find, push, snapshot)
+            if isinstance(answer, PushResult):
+                return answer
+            entry = answer
+        sequence = entry.mesh.state.sequence + push.is_counted
+        if not push.is_counted and sequence:
             raise BaselineTooLate(
                 f"mesh {push.mesh}: expected no baseline after its first verdict, got one after {sequence} snapshots, "
                 "from which it has learned by now; push snapshots, or delete the mesh to learn it again"
             )
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
         with set_log_context(push.mesh, sequence):
-            advanced = await run_stages(runner, known.mesh, snapshot, options, counted=push.counted, events=push.events)
-            verdict = encode_verdict(advanced.verdict).model_copy(update={"replayed": push.replayed})
+            results = await run_stages(
+                runner, entry.mesh, snapshot, options, counted=push.is_counted, events=push.events
+            )
+            verdict = encode_verdict(results.verdict).model_copy(update={"replayed": push.is_replay})
             spans.annotate(status=verdict.status)
             document = verdict.model_dump_json().encode()
-            seconds = time.perf_counter() - started
+            seconds = time.perf_counter() - start
 
             def store() -> CachedMesh:
-                if not push.counted:
-                    return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-                stored = StoredVerdict(
+                if not push.is_counted:
+                    return self._meshes.replace(push.mesh, replace(entry, mesh=results.mesh))
+                record = StoredVerdict(
                     snapshot.num_nodes,
                     document,
-                    deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
+                    deviations=deviations_of(results.prepared, results.calibrated, snapshot).pack(),
                     seconds=seconds,
                     made_at=time.time(),
-                    interval=advanced.mesh.state.interval_seconds,
-                    drift=drift_gauges(advanced.mesh.state.drift),
+                    interval=results.mesh.state.interval_seconds,
+                    drift=drift_gauges(results.mesh.state.drift),
                 )
                 return self._meshes.append(
-                    push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, stored, keep=options.window_size
+                    push.mesh,
+                    entry,
+                    results.mesh,
+                    snapshot,
+                    push.content,
+                    verdict,
+                    record,
+                    keep=options.window_size,
                 )
 
             after = await runner.run(STORE, store)
-        return PushResult(document, (advanced, after))
+        return PushResult(document, (results, after))
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
-        """The state before the snapshot, or the verdict if the snapshot was pushed before."""
-        known = self._meshes.get(push.mesh)
-        if not known.revision:
-            if push.connected and push.mesh not in Connections(self._meshes.store).all():
+        """The mesh before the snapshot, or the verdict if the snapshot was pushed before."""
+        entry = self._meshes.get(push.mesh)
+        if not entry.revision:
+            if push.is_connected and push.mesh not in Connections(self._meshes.store).all():
                 raise UnknownMesh(f"mesh {push.mesh!r}: it was deleted while its Prometheus was read; connect it again")
             self._meshes.store.check_room(push.mesh)
-        if not push.counted or not _is_repeat(snapshot, known):
-            return known
+        if not push.is_counted or not _is_repeat(snapshot, entry):
+            return entry
         # Another session may have deleted or evicted the mesh that is in memory here.
-        known = self._meshes.reload(push.mesh)
-        newest = known.mesh.state.observed_at
-        if newest is None or not _is_repeat(snapshot, known):
-            return known
+        entry = self._meshes.reload(push.mesh)
+        newest = entry.mesh.state.observed_at
+        if newest is None or not _is_repeat(snapshot, entry):
+            return entry
         return PushResult(self._meshes.repeat_verdict(push.mesh, snapshot, newest.isoformat()))
 
 
-def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:
+def _is_repeat(snapshot: MeshSnapshot, mesh: CachedMesh) -> bool:
     """Whether the mesh has counted this snapshot, or a newer one."""
-    newest = known.mesh.state.observed_at
+    newest = mesh.mesh.state.observed_at
     return newest is not None and snapshot.observed_at <= newest

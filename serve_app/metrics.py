@@ -36,7 +36,7 @@ class Metric:
 PREDICTIONS = Metric("tagae_predictions_total", "Verdicts made, by status and weights.", ("model_version", "status"))
 CONFIDENCE = Metric(
     "tagae_prediction_confidence_ratio",
-    "Probability of the status of each verdict: of an incident if the mesh is anomalous, of none if it is normal.",
+    "Probability of each verdict's status: of an incident if the mesh is anomalous, of none if it is normal.",
     ("model_version",),
     (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0),
 )
@@ -44,19 +44,19 @@ PARTS_SCORED = Metric("tagae_parts_scored_total", "Partitions scored, by the rep
 PARTS_MISSING = Metric("tagae_parts_missing_total", "Partitions that were not scored in time.")
 INFERENCE = Metric(
     "tagae_inference_duration_seconds",
-    "Duration of one pass of the network over a batch of partitions.",
+    "Duration of one network pass over a batch of partitions.",
     ("model_version",),
     SECONDS,
 )
-# Counters, not histograms: on Ray's page the sum of a histogram is one of the middles of its buckets.
+# Counters, not histograms: Ray exports the middle of a bucket as a histogram's sum.
 NEIGHBOURS_FETCHED = Metric(
-    "tagae_neighbours_fetched_total", "Callers and callees that the services of passes of the network attend to."
+    "tagae_neighbours_fetched_total", "Callers and callees that services attend to in network passes."
 )
 NEIGHBOURS_RECOMPUTED = Metric(
     "tagae_neighbours_recomputed_total",
-    "Shared services in passes of the network: they belong to other parts, and are computed there too.",
+    "Shared services in network passes: they belong to other parts, and are computed there too.",
 )
-BATCHES = Metric("tagae_batches_total", "Batches of groups of partitions that a scoring replica scored.")
+BATCHES = Metric("tagae_batches_total", "Batches that a scoring replica scored.")
 BATCH_GROUPS = Metric("tagae_batch_groups_total", "Groups of partitions in these batches.")
 BATCH_WAIT = Metric("tagae_batch_wait_seconds", "Time that a group of partitions waited for its pass.", buckets=SECONDS)
 GROUPS_WAITING = Metric(
@@ -76,7 +76,7 @@ SNAPSHOTS_DROPPED = Metric(
 )
 REQUESTS = Metric(
     "tagae_requests_total",
-    "Requests by kind (push: of a snapshot or of metrics; other) and outcome: served; failed (5xx); shed (429); client "
+    "Requests by kind (push: a snapshot or metrics; other) and outcome: served; failed (5xx); shed (429); client "
     "(another 4xx); abandoned (the client left).",
     ("kind", "outcome"),
 )
@@ -183,11 +183,11 @@ GPU_FALLBACKS = Metric(
     "Groups of parts that were scored on the CPU because the GPU failed, by reason: memory, error.",
     ("reason",),
 )
-METRICS = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+METRICS = tuple(metric for metric in list(globals().values()) if isinstance(metric, Metric))
 
 
 class Outcome(StrEnum):
-    """What became of a request, as gates and collectors count it: a label of ``REQUESTS``."""
+    """A request's outcome, as gates and collectors count it: a label of ``REQUESTS``."""
 
     SERVED = "served"
     FAILED = "failed"  # through the service: 5xx, or an answer that broke off
@@ -237,8 +237,7 @@ def _of_mesh(name: str, description: str) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class MeshGauges:
-    """The state of one stored mesh, with the gauges that show it. The values of a verdict are of the newest one; None
-    before the first, and where nothing is known.
+    """The state of one stored mesh at its newest verdict, with the gauges that show it; None: unknown.
 
     Attributes:
         made_at: when the verdict was made, Unix time.

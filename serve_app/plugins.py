@@ -1,4 +1,4 @@
-"""Plugins: the stores, sources and receivers that settings choose by name, of this package and of others.
+"""Plugins: the stores, sources and receivers that settings choose by name, our own and those of other packages.
 
 The setting names the kind of store, source or receiver (``store.kind = "files"``); the plugin provides it. Each of our
 plugins is one line in a table below. A package adds plugins as entry points of the same group, in its
@@ -27,22 +27,18 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin(Generic[O]):
-    """What the settings need of a plugin: the model of its options.
-
-    Attributes:
-        options: validates the table of options, and says what is wrong with it.
-    """
+    """A plugin with the pydantic model of its options."""
 
     options: type[O]
 
-    def check_options(self, given: Mapping[str, Any]) -> O:
-        """Return the validated options of this plugin.
+    def check_options(self, values: Mapping[str, Any]) -> O:
+        """Validate and return options.
 
         Raises:
             ValueError: an option is unknown, missing or has an impossible value.
         """
         try:
-            return self.options.model_validate(given)
+            return self.options.model_validate(values)
         except ValidationError as error:
             raise ValueError("; ".join(map(self._describe, error.errors()))) from None
 
@@ -58,7 +54,7 @@ class PluginTable:
     """All plugins of one group.
 
     Attributes:
-        setting: that chooses a plugin, for messages.
+        setting: the setting that chooses a plugin, for messages.
         own: our plugins, as ``module:name``.
     """
 
@@ -71,11 +67,11 @@ class PluginTable:
         return [*self.own, *sorted({entry.name for entry in entry_points(group=self.group)} - self.own.keys())]
 
     def load_own(self, name: str) -> Any:
-        """Return what the table names for one of our plugins."""
+        """Import one of our plugins."""
         return EntryPoint(name, self.own[name], self.group).load()
 
     def check_name(self, name: str) -> str:
-        """Return the name of a plugin. One of another package is imported, to see that it works.
+        """Return the plugin's name. Another package's plugin is imported, to see that it works.
 
         Raises:
             ValueError: there is no such plugin, or its package is broken.
@@ -84,33 +80,33 @@ class PluginTable:
             self._import(name, Plugin)
         return name
 
-    def check_options(self, name: str, given: Mapping[str, Any]) -> None:
+    def check_options(self, name: str, values: Mapping[str, Any]) -> None:
         """Check the options of a plugin.
 
         Raises:
             ValueError: an unknown name, or a wrong option.
         """
-        self._import(name, Plugin).check_options(given)
+        self._import(name, Plugin).check_options(values)
 
-    def load(self, name: str, expected: type[K]) -> K:
+    def load(self, name: str, kind: type[K]) -> K:
         """Return a plugin.
 
         Raises:
             BadSettings: there is no such plugin, or its package is broken.
         """
         try:
-            return self._import(name, expected)
+            return self._import(name, kind)
         except ValueError as error:
             raise BadSettings(f"{self.setting}: {error}") from error
 
-    def _import(self, name: str, expected: type[K]) -> K:
+    def _import(self, name: str, kind: type[K]) -> K:
         entry = self._find(name)
         try:
             plugin = entry.load()
         except Exception as error:  # whatever the import of another package may raise
             raise _broken(entry, f"{type(error).__name__}: {error}") from error
-        if not isinstance(plugin, expected):
-            raise _broken(entry, f"a {type(plugin).__name__}, not a {expected.__name__}")
+        if not isinstance(plugin, kind):
+            raise _broken(entry, f"a {type(plugin).__name__}, not a {kind.__name__}")
         return plugin
 
     def _find(self, name: str) -> EntryPoint:
@@ -118,9 +114,9 @@ class PluginTable:
             return EntryPoint(name, self.own[name], self.group)
         entries = list(entry_points(group=self.group, name=name))
         if not entries:
-            *others, last = map(repr, self.names())
+            *names, last = map(repr, self.names())
             raise ValueError(
-                f"expected {', '.join(others)} or {last}; for another kind, install the package that provides it as "
+                f"expected {', '.join(names)} or {last}; for another kind, install the package that provides it as "
                 f"an entry point of {self.group}"
             )
         packages = sorted({_package(entry) for entry in entries})
@@ -151,8 +147,8 @@ STORES = PluginTable(
     },
 )
 # Our sources are dialects of Prometheus, in the order in which they are looked for. Kuma, Consul and Cilium export
-# Envoy's own metrics too, so they come before it. Ingress controllers come last: they stand in front of a mesh of
-# another kind, or alone.
+# Envoy's own metrics too, so they come before it. Ingress controllers come last: they stand in front of another kind
+# of mesh, or alone.
 _DIALECTS = "serve_app.collect.prometheus.dialects"
 SOURCES = PluginTable(
     "meshes.NAME.source",

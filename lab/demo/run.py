@@ -72,7 +72,7 @@ def demonstrate(
         settings = _settings(Path(folder))
         beside = {} if once else remote_control(keys(state), settings)
         steps = partial(_print_step, console, began)
-        lifetime = Lifetime(partial(start, settings, beside, steps), stop, [Path(folder)], interrupted=int(once))
+        lifetime = Lifetime(partial(start, settings, beside, steps), stop, [Path(folder)], exit_status=int(once))
         with wait("Starting TAGAE on Ray Serve"):
             url = lifetime.start()
         passed, status = False, 1

@@ -24,8 +24,8 @@ MAX_TOKEN_LENGTH = 512  # a longer one is not ours; do not spend time on its has
 MAX_PATH_LENGTH = 100
 MAX_USER_LENGTH = 128
 
-HttpScope = Mapping[str, Any]  # of ASGI
-Unknown = Literal["absent", "malformed", "unknown", "expired"]  # why a token does not identify a caller
+HttpScope = Mapping[str, Any]  # as in ASGI
+TokenProblem = Literal["absent", "malformed", "unknown", "expired"]  # why a token does not identify a caller
 Way = Literal["open", "anonymous", "token", "cookie", "proxy", "oidc"]
 
 
@@ -58,8 +58,8 @@ class Principal:
     @property
     def meshes(self) -> frozenset[str] | None:
         """The meshes that the caller may see; None: all."""
-        seen = [grant.meshes for grant in self.grants if grant.has(Scope.READ)]
-        return None if None in seen else frozenset(mesh for meshes in seen for mesh in meshes or ())
+        mesh_sets = [grant.meshes for grant in self.grants if grant.has(Scope.READ)]
+        return None if None in mesh_sets else frozenset(mesh for meshes in mesh_sets for mesh in meshes or ())
 
 
 ANONYMOUS = Principal(grants=(Grant(frozenset(Scope)),), way="anonymous")
@@ -90,13 +90,13 @@ class RequestHead:
     def cookie(self, name: str) -> str:
         """The value of a cookie; empty if there is none. If it is sent several times, the first value counts."""
         for pair in (self.join(b"cookie", ";") or "").split(";"):
-            found, _, value = pair.strip().partition("=")
-            if found == name and value:
+            key, _, value = pair.strip().partition("=")
+            if key == name and value:
                 return value
         return ""
 
     def _values(self, name: bytes) -> list[str]:
-        return [value.decode("latin-1") for found, value in self._headers if found == name]
+        return [value.decode("latin-1") for key, value in self._headers if key == name]
 
 
 class Access:
@@ -105,7 +105,7 @@ class Access:
     Attributes:
         rules: the access settings.
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
-        ended: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
+        ended_sign_ins: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
 
     Raises:
         BadSettings: the tokens file or the client secret cannot be used, or a setting is wrong.
@@ -115,10 +115,10 @@ class Access:
         self.rules = rules
         self._failures = FailedLogins(clock)
         self._tokens = WatchedFile(rules.tokens_file, read_token_file, clock) if rules.tokens_file else None
-        self._proxy_networks = tuple(ip_network(one) for one in rules.trusted_proxies)
+        self._proxy_networks = tuple(ip_network(proxy) for proxy in rules.trusted_proxies)
         self._proxy_grant = Grant(parse_scopes(rules.proxy_user_scopes, "serve.proxy_user_scopes"))
         self.sign_ins = SignInCookies(rules.oidc) if rules.oidc else None
-        self.ended: frozenset[str] = frozenset()
+        self.ended_sign_ins: frozenset[str] = frozenset()
         self._user_header = (rules.proxy_user_header or "").lower().encode()
         try:
             self._hosts = Hosts(rules.allowed_hosts, rules.host, rules.external_url)
@@ -143,18 +143,18 @@ class Access:
             Forbidden: the caller lacks the permission.
         """
         head, method, path = RequestHead(scope), scope["method"], scope["path"]
-        here = self._hosts.check_host(head.only(b"host"), scope["http_version"])
+        host = self._hosts.check_host(head.only(b"host"), scope["http_version"])
         if method not in SAFE:
-            self._hosts.check_origin(head.join(b"origin"), head.join(b"sec-fetch-site"), here)
-        needed = need(method, path)
-        if needed.scope is None:
+            self._hosts.check_origin(head.join(b"origin"), head.join(b"sec-fetch-site"), host)
+        requirement = need(method, path)
+        if requirement.scope is None:
             return Principal()
         principal = self._caller(head)
         if not isinstance(principal, Principal):
             raise self._refusal(principal, scope)
         if principal is ANONYMOUS:
             self._require_this_machine(head.peer)
-        _require(principal, needed)
+        _require(principal, requirement)
         return principal
 
     def sign_in(self, token: str, scope: HttpScope) -> Principal:
@@ -177,29 +177,29 @@ class Access:
         """Whether the token of a principal is still in the file, unchanged, and the sign-in of a user has neither ended
         nor expired. Streams check this while they last."""
         if principal.user is not None:
-            return principal.user.id not in self.ended and time.time() < principal.user.expires
+            return principal.user.id not in self.ended_sign_ins and time.time() < principal.user.expires
         if not principal.digest or self._tokens is None:
             return True
         now = datetime.now(UTC)
         # The gate may have read the file later than this process, or the token may have been removed since.
-        same = (entry for entry in self._tokens.content(is_newest=True) if entry.digest == principal.digest)
-        return any(not entry.has_expired(now) and _principal(entry, principal.way) == principal for entry in same)
+        entries = (entry for entry in self._tokens.content(check_now=True) if entry.digest == principal.digest)
+        return any(not entry.has_expired(now) and _principal(entry, principal.way) == principal for entry in entries)
 
     def is_secure(self, scope: HttpScope) -> bool:
         """Whether the caller uses TLS, to this service or to a trusted proxy."""
         head = RequestHead(scope)
-        forwarded = (head.join(b"x-forwarded-proto") or "").rpartition(",")[2].strip().lower()
-        return scope.get("scheme") == "https" or (forwarded == "https" and self._is_trusted(head))
+        forwarded_scheme = (head.join(b"x-forwarded-proto") or "").rpartition(",")[2].strip().lower()
+        return scope.get("scheme") == "https" or (forwarded_scheme == "https" and self._is_trusted(head))
 
     def locate(self, scope: HttpScope) -> str:
         """The client's address: behind trusted proxies, the last forwarded address that is not a proxy's."""
         head = RequestHead(scope)
         host = head.peer
         if self._is_trusted(head):
-            for one in reversed((head.join(b"x-forwarded-for") or "").split(",")):
-                if _parse_address(one.strip()) is None:
+            for hop in reversed((head.join(b"x-forwarded-for") or "").split(",")):
+                if _parse_address(hop.strip()) is None:
                     break
-                host = one.strip()
+                host = hop.strip()
                 if not self._is_proxy(host):
                     break
         address = _parse_address(host)
@@ -207,7 +207,7 @@ class Access:
             return str(IPv6Network((address, 64), strict=False))
         return host[:MAX_PATH_LENGTH]
 
-    def _caller(self, head: RequestHead) -> Principal | Unknown:
+    def _caller(self, head: RequestHead) -> Principal | TokenProblem:
         """The caller, or why the headers do not identify one."""
         if not self.rules.has_login:
             return ANONYMOUS
@@ -228,22 +228,22 @@ class Access:
                 "serve.tokens_file, or serve.allow_anonymous to allow unauthenticated access"
             )
 
-    def _refusal(self, why: Unknown, scope: HttpScope) -> Unauthenticated:
+    def _refusal(self, problem: TokenProblem, scope: HttpScope) -> Unauthenticated:
         """The error for an unknown caller. A wrong token counts as a failed login.
 
         Raises:
             TooManyFailedLogins: this address has failed too often.
         """
-        if why == "absent":
+        if problem == "absent":
             return Unauthenticated(
                 "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
                 "send a token of this service"
             )
-        self._failures.add(self.locate(scope), why, f"{scope['method']} {scope['path'][:MAX_PATH_LENGTH]!r}")
-        problem = "has expired" if why == "expired" else "is not a token of this service"
-        return Unauthenticated(f"authorization: the token {problem}; send another one", reason=why)
+        self._failures.add(self.locate(scope), problem, f"{scope['method']} {scope['path'][:MAX_PATH_LENGTH]!r}")
+        text = "has expired" if problem == "expired" else "is not a token of this service"
+        return Unauthenticated(f"authorization: the token {text}; send another one", reason=problem)
 
-    def _look_up(self, token: str) -> Token | Unknown:
+    def _look_up(self, token: str) -> Token | TokenProblem:
         if self._tokens is None or not 0 < len(token) <= MAX_TOKEN_LENGTH or not token.isascii():
             return "malformed"
         entry = find_token(self._tokens.content(), token)
@@ -257,7 +257,7 @@ class Access:
             return None
         user = self.sign_ins.user(head.cookie(self.sign_ins.name))
         grants = self.rules.oidc.grants_of(user.groups) if user else ()
-        if user is None or not grants or user.id in self.ended:
+        if user is None or not grants or user.id in self.ended_sign_ins:
             return None
         return Principal(user.name, grants, "oidc", user=user)
 
@@ -279,22 +279,24 @@ class Access:
         return address is not None and any(address in network for network in self._proxy_networks)
 
 
-def _require(principal: Principal, needed: Need) -> None:
-    if needed.scope is None:
+def _require(principal: Principal, requirement: Need) -> None:
+    if requirement.scope is None:
         return
-    grants = [grant for grant in principal.grants if grant.has(needed.scope)]
+    grants = [grant for grant in principal.grants if grant.has(requirement.scope)]
     if not grants:
         scopes = ", ".join(sorted(principal.scopes))
         raise Forbidden(
-            f"authorization: expected the scope {needed.scope}, {principal.name or 'this caller'!r} has {scopes}; use "
-            "a token with that scope"
+            f"authorization: expected the scope {requirement.scope}, {principal.name or 'this caller'!r} has {scopes}; "
+            "use a token with that scope"
         )
-    if needed.all_meshes and not any(grant.meshes is None for grant in grants):
+    if requirement.all_meshes and not any(grant.meshes is None for grant in grants):
         raise Forbidden(
             "authorization: this route covers all meshes, but the token is limited to some; use another token"
         )
-    if needed.mesh is not None and not any(grant.covers(needed.mesh) for grant in grants):
-        raise Forbidden(f"authorization: the token does not include the mesh {needed.mesh[:64]!r}; use another token")
+    if requirement.mesh is not None and not any(grant.covers(requirement.mesh) for grant in grants):
+        raise Forbidden(
+            f"authorization: the token does not include the mesh {requirement.mesh[:64]!r}; use another token"
+        )
 
 
 def _principal(entry: Token, way: Way) -> Principal:

@@ -37,15 +37,15 @@ def create(
     token = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     lines = ["[[tokens]]", f'name = "{name}"', f'sha256 = "{hash_token(token).hex()}"']
     lines.append(f"scopes = [{_quote(sorted(set(scopes)))}]")
-    if chosen := sorted(set(meshes)):
-        lines.append(f"meshes = [{_quote(chosen)}]")
+    if mesh_names := sorted(set(meshes)):
+        lines.append(f"meshes = [{_quote(mesh_names)}]")
     if expires is not None:
         lines.append(f"expires = {expires.isoformat()}")
     entry = "\n".join(lines) + "\n"
     parse(entry, f"token {name!r}")
     with _lock(path):
         before = _text(path)
-        if name in {known.name for known in parse(before, str(path))}:
+        if any(token.name == name for token in parse(before, str(path))):
             raise BadSettings(f"{path}: expected a new name, {name!r} is taken; choose another, or remove that token")
         gap = "" if not before.strip() else "\n" if before.endswith("\n") else "\n\n"
         _replace(path, before + gap + entry)
@@ -62,11 +62,11 @@ def remove(path: Path, name: str) -> None:
         before = _text(path)
         tokens = parse(before, str(path))
         if name not in {token.name for token in tokens}:
-            known = ", ".join(token.name for token in tokens)
-            raise BadSettings(f"{path}: expected the name of a token ({known or 'there are none'}), got {name!r}")
+            names = ", ".join(token.name for token in tokens)
+            raise BadSettings(f"{path}: expected the name of a token ({names or 'there are none'}), got {name!r}")
         head, *entries = ENTRY.split(before)
-        kept = [entry for entry in entries if [t.name for t in parse(entry, str(path))] != [name]]
-        after = head + "".join(kept)
+        other_entries = [entry for entry in entries if [t.name for t in parse(entry, str(path))] != [name]]
+        after = head + "".join(other_entries)
         if parse(after, str(path)) != tuple(token for token in tokens if token.name != name):
             raise BadSettings(f"{path}: expected [[tokens]] entries, one below the other; remove {name!r} by hand")
         _replace(path, after)
@@ -115,14 +115,14 @@ def _replace(path: Path, text: str) -> None:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     except OSError as error:
         raise BadSettings(f"{path}: expected a folder that can be written, got {error.strerror}") from None
-    new = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), MODE)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(path)
+        temporary.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise BadSettings(f"{path}: expected a file that can be written, got {error.strerror}") from None

@@ -38,15 +38,15 @@ def parse_host_port(text: str) -> HostPort:
     Raises:
         ValueError: it is neither.
     """
-    found = _HOST.fullmatch(text)
-    if found is None:
+    match = _HOST.fullmatch(text)
+    if match is None:
         raise ValueError("expected HOST or HOST:PORT")
-    port = int(found["port"]) if found["port"] else None
+    port = int(match["port"]) if match["port"] else None
     if port is not None and port > 65535:
         raise ValueError("expected a port of at most 65535")
-    if found["v6"]:
-        return HostPort(str(IPv6Address(found["v6"])), port, True)
-    name = found["name"].lower().removesuffix(".")
+    if match["v6"]:
+        return HostPort(str(IPv6Address(match["v6"])), port, True)
+    name = match["name"].lower().removesuffix(".")
     if not name:
         raise ValueError("expected HOST or HOST:PORT")
     try:
@@ -91,8 +91,8 @@ class Hosts:
         try:
             place = parse_host_port(host or "")
         except ValueError:
-            came = "none" if host is None else repr(host[:MAX_SHOWN])
-            raise BadHost(f"host: expected one header HOST or HOST:PORT, got {came}; correct the request") from None
+            value = "none" if host is None else repr(host[:MAX_SHOWN])
+            raise BadHost(f"host: expected one header HOST or HOST:PORT, got {value}; correct the request") from None
         if not place.is_address and place.name not in self._names:
             raise WrongHost(
                 f"host: expected an IP address, localhost or a name of this service, got {place.name[:MAX_SHOWN]!r}; "
@@ -100,7 +100,7 @@ class Hosts:
             )
         return place
 
-    def check_origin(self, origin: str | None, fetch_site: str | None, here: HostPort | None) -> None:
+    def check_origin(self, origin: str | None, fetch_site: str | None, host: HostPort | None) -> None:
         """Refuse a change that another site's page made a browser send.
 
         Args:
@@ -109,22 +109,22 @@ class Hosts:
         Raises:
             CrossOrigin: the page belongs to another site.
         """
-        if (origin is None or self._is_own(origin, here)) and fetch_site != "cross-site":
+        if (origin is None or self._is_own(origin, host)) and fetch_site != "cross-site":
             return
         raise CrossOrigin(
             f"origin: expected a page of this service, got {(origin or fetch_site or '')[:MAX_SHOWN]!r}; if a proxy "
             f"changes Host, configure it to pass Host on, or set notify.external_url or serve.allowed_hosts"
         )
 
-    def _is_own(self, origin: str, here: HostPort | None) -> bool:
-        scheme, separator, rest = origin.lower().partition("://")
+    def _is_own(self, origin: str, host: HostPort | None) -> bool:
+        scheme, separator, address = origin.lower().partition("://")
         if not separator or scheme not in DEFAULT_PORTS:
             return False  # for example "null", from a page in a sandbox
         try:
-            place = parse_host_port(rest)
+            place = parse_host_port(address)
         except ValueError:
             return False
         default = DEFAULT_PORTS[scheme]
         if (scheme, place.name, place.port or default) in self._origins:
             return True
-        return here is not None and (place.name, place.port or default) == (here.name, here.port or default)
+        return host is not None and (place.name, place.port or default) == (host.name, host.port or default)

@@ -50,8 +50,8 @@ def is_loopback(host: str) -> bool:
         address = ip_address(host.strip("[]"))
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    ipv4 = getattr(address, "ipv4_mapped", None)
+    return bool((ipv4 or address).is_loopback)
 
 
 def require_certificate(certificate_file: Path | None, key_file: Path | None) -> None:
@@ -99,13 +99,13 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     """
     if rules.has_login or rules.allow_anonymous:
         return
-    exposed = [host for host in hosts if not is_loopback(host)]
-    if not exposed and nodes <= 1:
+    exposed_hosts = [host for host in hosts if not is_loopback(host)]
+    if not exposed_hosts and nodes <= 1:
         return
-    came = f"got {exposed[0]!r}" if exposed else f"got a cluster of {nodes} nodes"
+    listener = repr(exposed_hosts[0]) if exposed_hosts else f"a cluster of {nodes} nodes"
     raise BadSettings(
         "serve.host: expected a loopback address, since anyone who can connect could read, push and delete, "
-        f"{came}; create a token (`tagae token create --name NAME --scope read FILE`) and set serve.tokens_file; "
-        "or set serve.trusted_proxies and serve.proxy_user_header; or set serve.allow_anonymous = true to allow "
-        "unauthenticated access"
+        f"got {listener}; create a token (`tagae token create --name NAME --scope read FILE`) and set "
+        "serve.tokens_file; or set serve.trusted_proxies and serve.proxy_user_header; or set serve.allow_anonymous = "
+        "true to allow unauthenticated access"
     )

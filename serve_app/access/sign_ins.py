@@ -80,7 +80,7 @@ class SignInAttempt:
         return _encode(sha256(self.verifier.encode()).digest())
 
 
-Kept = TypeVar("Kept", SignedInUser, SignInAttempt)
+Content = TypeVar("Content", SignedInUser, SignInAttempt)
 
 
 def begin_attempt(return_to: str, now: float) -> SignInAttempt:
@@ -118,14 +118,14 @@ class SignInCookies:
         self._secret = WatchedFile(rules.client_secret_file, read_client_secret)
         self._purpose = purpose.encode()
 
-    def seal(self, kept: SignedInUser | SignInAttempt) -> str:
+    def seal(self, content: SignedInUser | SignInAttempt) -> str:
         """The cookie's value.
 
         Raises:
             Forbidden: it would be too long.
         """
-        content = urlsafe_b64encode(json.dumps(asdict(kept), separators=(",", ":")).encode()).decode()
-        value = f"{content}.{self._signature(content, type(kept))}"
+        payload = urlsafe_b64encode(json.dumps(asdict(content), separators=(",", ":")).encode()).decode()
+        value = f"{payload}.{self._signature(payload, type(content))}"
         if len(value) > MAX_COOKIE_LENGTH:
             raise Forbidden(
                 f"sign-in: expected at most {MAX_COOKIE_LENGTH} characters for the name and the groups of a user, got "
@@ -141,19 +141,19 @@ class SignInCookies:
         """The attempt in a cookie; None as in :meth:`user`."""
         return self._read(value, SignInAttempt)
 
-    def _read(self, value: str, form: type[Kept]) -> Kept | None:
-        content, _, signature = value.partition(".")
+    def _read(self, value: str, form: type[Content]) -> Content | None:
+        payload, _, signature = value.partition(".")
         if len(value) > MAX_COOKIE_LENGTH or not value.isascii():
             return None
-        if not hmac.compare_digest(signature, self._signature(content, form)):
+        if not hmac.compare_digest(signature, self._signature(payload, form)):
             return None
         try:
-            fields: dict[str, Any] = json.loads(urlsafe_b64decode(content))
-            fields.update({name: tuple(one) for name, one in fields.items() if isinstance(one, list)})
-            kept = form(**fields)
+            fields: dict[str, Any] = json.loads(urlsafe_b64decode(payload))
+            fields.update({name: tuple(item) for name, item in fields.items() if isinstance(item, list)})
+            content = form(**fields)
         except (NotBase64, ValueError, TypeError, AttributeError):  # signed by another version
             return None
-        return kept if self._now() < kept.expires else None
+        return content if self._now() < content.expires else None
 
     def _signature(self, content: str, form: type) -> str:
         key = hmac.digest(self._secret.content().encode(), self._purpose, "sha256")

@@ -114,52 +114,52 @@ def parse(text: str, place: str) -> tuple[Token, ...]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadSettings(f"{place}: expected tokens as [[tokens]] entries, got {type(entries).__name__}")
     tokens = tuple(_token(entry, f"{place}: entry {i + 1}") for i, entry in enumerate(entries))
-    for what, values in (("name", [t.name for t in tokens]), ("sha256", [t.digest for t in tokens])):
+    for field, values in (("name", [t.name for t in tokens]), ("sha256", [t.digest for t in tokens])):
         if len(set(values)) < len(values):
-            raise BadSettings(f"{place}: expected each {what} once, got a duplicate; remove one of the entries")
+            raise BadSettings(f"{place}: expected each {field} once, got a duplicate; remove one of the entries")
     return tokens
 
 
 def _token(entry: dict[str, Any], place: str) -> Token:
     if unknown := [name for name in entry if name not in FIELDS]:
         raise BadSettings(f"{place}: {unknown[0]!r} is not a field; expected {', '.join(FIELDS)}")
-    name, hashed, expires = entry.get("name"), entry.get("sha256"), entry.get("expires")
+    name, digest, expires = entry.get("name"), entry.get("sha256"), entry.get("expires")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BadSettings(f"{place}: name: expected 1 to 63 letters, digits and . _ @ -, got {name!r}")
     place = f"{place} ({name})"
-    if not isinstance(hashed, str) or not HASH.fullmatch(hashed):
+    if not isinstance(digest, str) or not HASH.fullmatch(digest):
         raise BadSettings(f"{place}: sha256: expected 64 hexadecimal digits in lower case")
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
         raise BadSettings(f"{place}: expires: expected a time with a zone such as 2027-01-01T00:00:00Z")
     return Token(
         name,
-        bytes.fromhex(hashed),
+        bytes.fromhex(digest),
         parse_scopes(entry.get("scopes"), f"{place}: scopes"),
         _meshes(entry, place),
         None if expires is None else expires.astimezone(UTC),
     )
 
 
-def parse_scopes(given: object, place: str) -> frozenset[Scope]:
+def parse_scopes(names: object, place: str) -> frozenset[Scope]:
     """Parse a list of scope names.
 
     Raises:
         BadSettings: the list is empty, or a scope does not exist.
     """
-    known = [scope.value for scope in Scope]
-    if not isinstance(given, list | tuple) or not given or not all(one in known for one in given):
-        raise BadSettings(f"{place}: expected one or more of {', '.join(known)}, got {given!r}")
-    return frozenset(Scope(one) for one in given)
+    scopes = [scope.value for scope in Scope]
+    if not isinstance(names, list | tuple) or not names or not all(name in scopes for name in names):
+        raise BadSettings(f"{place}: expected one or more of {', '.join(scopes)}, got {names!r}")
+    return frozenset(Scope(name) for name in names)
 
 
 def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
     if "meshes" not in entry:
         return None
-    given = entry["meshes"]
-    is_list = isinstance(given, list) and all(isinstance(one, str) and MESH.fullmatch(one) for one in given)
-    if not is_list or not given:
-        raise BadSettings(f"{place}: meshes: expected a list of mesh names, got {given!r}; leave it out for all")
-    return frozenset(given)
+    names = entry["meshes"]
+    is_list = isinstance(names, list) and all(isinstance(name, str) and MESH.fullmatch(name) for name in names)
+    if not is_list or not names:
+        raise BadSettings(f"{place}: meshes: expected a list of mesh names, got {names!r}; leave it out for all")
+    return frozenset(names)
 
 
 def find_token(tokens: Iterable[Token], token: str) -> Token | None:
@@ -167,11 +167,11 @@ def find_token(tokens: Iterable[Token], token: str) -> Token | None:
 
     The duration does not reveal which entry matches, or how much of a hash: every entry is compared in constant time.
     """
-    digest, found = hash_token(token), None
+    digest, match = hash_token(token), None
     for entry in tokens:
         if hmac.compare_digest(entry.digest, digest):
-            found = entry
-    return found
+            match = entry
+    return match
 
 
 def read_token_file(path: Path) -> tuple[Token, ...]:

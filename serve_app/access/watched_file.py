@@ -29,11 +29,10 @@ class WatchedFile(Generic[T]):
         self._checked_at, self._identity = clock(), _identify(path)
         self._content = read(path)
 
-    def content(self, *, is_newest: bool = False) -> T:
-        """The file's content. The file is checked at most once in ``RELOAD_SECONDS``; with ``is_newest``, it is checked
-        now."""
+    def content(self, *, check_now: bool = False) -> T:
+        """The file's content. The file is checked at most once in ``RELOAD_SECONDS``, unless ``check_now``."""
         now = self._clock()
-        if is_newest or now - self._checked_at >= RELOAD_SECONDS:
+        if check_now or now - self._checked_at >= RELOAD_SECONDS:
             self._checked_at, before, self._identity = now, self._identity, _identify(self._path)
             if self._identity != before:
                 self._reload()
@@ -49,7 +48,7 @@ class WatchedFile(Generic[T]):
 
 def _identify(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -17,7 +17,7 @@ from serve_app.cli.console import Steps, bars, print_state, spinner, write_json
 from serve_app.cli.options import Assignments, ConfigFile, overrides
 from serve_app.observability.logs import stderr_handler
 from serve_app.runtime.environment import leave_other_clusters
-from serve_app.runtime.kept import Kept
+from serve_app.runtime.service_start import ServiceStart
 from serve_app.runtime.supervisor import News, watch
 
 LINES = 4  # about a mesh's past, if there is no bar
@@ -50,13 +50,13 @@ def serve(
         _serve_single(config, overrides(settings, {"serve.host": host, "serve.port": port}))
         return
     # The keeper would replace a program that calls this command in its own process.
-    kept = Kept.begin() if context.obj == OWNS_PROCESS else Kept.without_keeper()
-    given = overrides(settings, {"serve.host": host, "serve.port": kept.port or port})
+    service_start = ServiceStart.begin() if context.obj == OWNS_PROCESS else ServiceStart.without_keeper()
+    given = overrides(settings, {"serve.host": host, "serve.port": service_start.port or port})
     leave_other_clusters()  # before Python imports Ray, which then reads some of the variables
-    _serve_on_ray(config, given, kept)
+    _serve_on_ray(config, given, service_start)
 
 
-def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> None:
+def _serve_on_ray(config: Path | None, given: dict[str, Any], service_start: ServiceStart) -> None:
     """Run the service until it is stopped. If it cannot continue, end this process, and the keeper starts another
     one."""
     from serve_app.settings import load
@@ -64,7 +64,7 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
     chosen = load(config, given)
     if chosen.logs.format == "json":
         write_json("serve")
-    if kept.number:
+    if service_start.number:
         print_state("starting again", "with the same address and all data", "bold yellow")
     steps = Steps()
     steps("loading the program")
@@ -77,7 +77,7 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
     lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
-    kept.report(urlsplit(url).port or 0)
+    service_start.report(urlsplit(url).port or 0)
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
     with closing(Terminal()) as terminal:
         reason = watch(url, lifetime.ended, terminal.tell)

@@ -65,19 +65,19 @@ class Collector:
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
-        collected = settings.collected
+        meshes = settings.collected
         self._settings = settings
         self._connected: dict[str, str] = {}
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = connect(sessions)
         self._watches = {
             name: EventWatch(name, mesh.kubernetes.endpoint, mesh.kubernetes.namespace)
-            for name, mesh in collected.items()
+            for name, mesh in meshes.items()
             if mesh.kubernetes
         }
-        self._ownership = Ownership(collected, open_leases(settings.store), lambda mesh: self._state(mesh).pack())
-        self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
-        self._meshes, self._collector = dict(collected), settings.collector
+        self._ownership = Ownership(meshes, open_leases(settings.store), lambda mesh: self._state(mesh).pack())
+        self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in meshes.items()}
+        self._meshes, self._collector = dict(meshes), settings.collector
         self._past = PastReader(self._meshes, settings.collector)
         self._past_thread = ThreadPoolExecutor(1, "past")  # reads the past of the page: no poll waits for it
         self._replay_thread = ThreadPoolExecutor(1, "replay")
@@ -94,12 +94,12 @@ class Collector:
             RuntimeError: a loop has ended, which is a bug.
         """
         if not self._tasks:
-            self._collecting = {name: asyncio.create_task(self._collect(one)) for name, one in self._loops.items()}
+            self._collecting = {name: asyncio.create_task(self._collect(loop)) for name, loop in self._loops.items()}
             self._tasks = {asyncio.create_task(self._ownership.run()), asyncio.create_task(self._follow_connections())}
             self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
-        ended = [task for task in (*self._tasks, *self._collecting.values()) if task.done()]
-        if ended:
-            raise RuntimeError(f"a task of the collector has ended: {ended[0].exception()!r}")
+        ended_tasks = [task for task in (*self._tasks, *self._collecting.values()) if task.done()]
+        if ended_tasks:
+            raise RuntimeError(f"a task of the collector has ended: {ended_tasks[0].exception()!r}")
 
     async def states(self) -> list[CollectorState]:
         """The state of each collected mesh, as its owner last reported it."""
@@ -115,14 +115,14 @@ class Collector:
         """
         if self._settings.mesh(mesh).is_collected:
             raise InvalidParameter(f"mesh {mesh!r}: expected one without a source in the settings; change it there")
-        chosen = self._with_source(mesh, prometheus)
-        poll = await asyncio.to_thread(_poll_once, chosen, self._collector, POLL_SHARE * self._deadline_seconds)
+        mesh_settings = self._with_source(mesh, prometheus)
+        poll = await asyncio.to_thread(_poll_once, mesh_settings, self._collector, POLL_SHARE * self._deadline_seconds)
         if poll.snapshot is None:
             raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
         await caller.ask(api_of(self._sessions).connections.add, mesh, prometheus)
         await self.update_connections()
-        return draw_picture(poll.snapshot, chosen.entry_points)
+        return draw_picture(poll.snapshot, mesh_settings.entry_points)
 
     async def update_connections(self) -> None:
         """Poll exactly the configured and the currently connected meshes."""
@@ -130,17 +130,17 @@ class Collector:
             caller = Caller(Deadline.after(self._deadline_seconds))
             self._update_connections(await caller.ask(api_of(self._sessions).connections.all))
 
-    def _update_connections(self, known: Mapping[str, str]) -> None:
-        known = {mesh: url for mesh, url in known.items() if not self._settings.mesh(mesh).is_collected}
-        for mesh in [one for one, url in self._connected.items() if known.get(one) != url]:
+    def _update_connections(self, urls: Mapping[str, str]) -> None:
+        connections = {mesh: url for mesh, url in urls.items() if not self._settings.mesh(mesh).is_collected}
+        for mesh in [name for name, url in self._connected.items() if connections.get(name) != url]:
             self._collecting.pop(mesh).cancel()
             self._ownership.remove(mesh)
             del self._connected[mesh], self._loops[mesh], self._meshes[mesh]
-        for mesh in known.keys() - self._connected.keys():
-            self._meshes[mesh] = self._with_source(mesh, known[mesh])
+        for mesh in connections.keys() - self._connected.keys():
+            self._meshes[mesh] = self._with_source(mesh, connections[mesh])
             self._loops[mesh] = self._loop(mesh, self._meshes[mesh], self._collector)
             self._ownership.add(mesh)
-            self._connected[mesh] = known[mesh]
+            self._connected[mesh] = connections[mesh]
             self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
     async def past(
@@ -152,12 +152,12 @@ class Collector:
             UnknownMesh: the mesh is not collected.
             NoTelemetry: it has no Prometheus, or Prometheus has no data for the period, or does not answer in time.
         """
-        found = await self._read_past(mesh, deadline, self._past.read, period.start, period.end, period.points)
-        values = metric_table(found.snapshots, subject)
-        steps = RangeSteps(found.step_seconds, found.begin + np.arange(found.count) * np.float64(found.step_seconds))
+        past = await self._read_past(mesh, deadline, self._past.read, period.start, period.end, period.points)
+        values = metric_table(past.snapshots, subject)
+        steps = RangeSteps(past.step_seconds, past.begin + np.arange(past.count) * np.float64(past.step_seconds))
         if values is None:
             return steps, PastSeries.join(subject.metrics, [])
-        times = np.array([one.observed_at.timestamp() for one in found.snapshots])
+        times = np.array([snapshot.observed_at.timestamp() for snapshot in past.snapshots])
         return steps, PastSeries(subject.metrics, times, values, np.full(len(times), np.nan, np.float32))
 
     async def past_snapshot(self, mesh: str, at: datetime, deadline: Deadline) -> bytes:
@@ -183,7 +183,7 @@ class Collector:
         return self._settings.mesh(mesh).model_copy(update={"prometheus": prometheus})
 
     async def _follow_connections(self) -> None:
-        """Until cancelled, collect meshes that people connect, and stop collecting meshes that they delete."""
+        """Collect meshes that people connect, and stop collecting meshes that they delete, until cancelled."""
         problem = ""
         while True:
             try:
@@ -222,36 +222,36 @@ class Collector:
 
     async def _push(self, mesh: str, snapshot: MeshSnapshot, **more: Any) -> None:
         caller, session = Caller(Deadline.after(self._deadline_seconds)), with_session(self._sessions, mesh)
-        connected = mesh in self._connected
-        await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, connected=connected, **more)
+        more["is_connected"] = mesh in self._connected
+        await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, **more)
 
-    async def _collect(self, one: MeshCollector) -> None:
+    async def _collect(self, loop: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, starting after the service's newest snapshot."""
-        mesh = one.state.mesh
+        mesh = loop.state.mesh
         while True:
             with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
                 resume = await self._resume(mesh)
-                one.begin(resume.at, self._past_of(one, resume.at or 0.0) if resume.reads_past else None)
-                await one.run()
+                loop.begin(resume.at, self._past_of(loop, resume.at or 0.0) if resume.reads_past else None)
+                await loop.run()
 
-    def _past_of(self, one: MeshCollector, after: float) -> ReadPast | None:
+    def _past_of(self, loop: MeshCollector, after: float) -> ReadPast | None:
         """Return a function that reads a mesh's past after a Unix time; None if its source has no past, or the settings
         want none."""
-        mesh, hours = one.state.mesh, self._collector.replay_hours
+        mesh, hours = loop.state.mesh, self._collector.replay_hours
         settings = self._meshes[mesh]
         if settings.other_source is not None or not hours:
             return None
         step = max(STEP_SECONDS, self._collector.interval_seconds)
 
         def note(share: float | None) -> None:
-            one.state = replace(one.state, replayed=share)
+            loop.state = replace(loop.state, replayed=share)
 
         replay = Replay(
             mesh,
             lambda: PastSource(settings, self._collector, step, RANGE_WITHIN_SECONDS),
-            partial(self._push, mesh, replayed=True),
-            lambda: one.schedule.newest(time.time()),
+            partial(self._push, mesh, is_replay=True),
+            lambda: loop.schedule.newest(time.time()),
             note,
             lambda: self._ownership.is_owner(mesh),
             self._replay_thread,

@@ -36,7 +36,7 @@ def replica_options(
     if max_replicas is None:
         return {"num_replicas": min_replicas}
     policy = {"policy": AutoscalingPolicy(policy_function=choose_replicas)} if reports_load else {}
-    chosen = AutoscalingConfig(
+    config = AutoscalingConfig(
         min_replicas=min(min_replicas, max_replicas),
         max_replicas=max_replicas,
         target_ongoing_requests=front.target_requests,
@@ -44,4 +44,4 @@ def replica_options(
         downscale_delay_s=front.downscale_seconds,
         **policy,
     )
-    return {"autoscaling_config": chosen}
+    return {"autoscaling_config": config}

@@ -126,8 +126,8 @@ async def _measure(
         read = time.perf_counter()
         pushed = await steps.push(NextSnapshot("bench", pack_snapshot(decoded)), chosen, runner)
         done = time.perf_counter()
-        if pushed.computed is not None:
-            await steps.tidy("bench", pushed.computed[1], chosen)
+        if pushed.computation is not None:
+            await steps.tidy("bench", pushed.computation[1], chosen)
         if number >= LEARNED or done > ends:
             passes.append(1e3 * runner.seconds)
             pushes.append(1e3 * (done - started))

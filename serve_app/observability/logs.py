@@ -48,8 +48,8 @@ class AddContext(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "trace_id"):
-            about = log_context()
-            record.mesh, record.sequence, record.trace_id = about.mesh, about.sequence, trace_id()
+            context = log_context()
+            record.mesh, record.sequence, record.trace_id = context.mesh, context.sequence, trace_id()
         return True
 
 

@@ -25,21 +25,21 @@ _tracer: trace.Tracer | None = None
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the work; ``recorded`` is None in a process that records nothing."""
+    """A part of the work; ``otel_span`` is None in a process that records nothing."""
 
-    recorded: trace.Span | None = None
+    otel_span: trace.Span | None = None
 
     def set(self, **attributes: Value) -> None:
         """Add attributes: ``mesh`` becomes ``tagae.mesh``; a name with a dot is unchanged."""
-        if self.recorded is not None:
-            self.recorded.set_attributes(_attributes(attributes))
+        if self.otel_span is not None:
+            self.otel_span.set_attributes(_attributes(attributes))
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """Mark the span as failed."""
-        if self.recorded is not None:
+        if self.otel_span is not None:
             from opentelemetry import trace
 
-            self.recorded.set_status(trace.Status(trace.StatusCode.ERROR, why))
+            self.otel_span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
 
 
 def record_with(tracer: trace.Tracer | None) -> None:
@@ -77,13 +77,13 @@ def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Val
         _attributes(attributes),
         record_exception=False,
         set_status_on_exception=False,
-    ) as recorded:
-        found = Span(recorded)
+    ) as otel_span:
+        wrapper = Span(otel_span)
         try:
-            yield found
+            yield wrapper
         except Exception as error:
-            recorded.record_exception(error)
-            found.fail(str(error) if isinstance(error, ServeError) else f"{type(error).__name__}: {error}")
+            otel_span.record_exception(error)
+            wrapper.fail(str(error) if isinstance(error, ServeError) else f"{type(error).__name__}: {error}")
             raise
 
 
@@ -109,8 +109,8 @@ def annotate(**attributes: Value) -> None:
 
 def add_event(name: str, **attributes: Value) -> None:
     """Add an event to the current span; see :meth:`Span.set`."""
-    if (recorded := _current().recorded) is not None:
-        recorded.add_event(name, _attributes(attributes))
+    if (otel_span := _current().otel_span) is not None:
+        otel_span.add_event(name, _attributes(attributes))
 
 
 def _current() -> Span:

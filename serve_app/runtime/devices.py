@@ -40,7 +40,7 @@ class Device:
         return self.torch.type == "cuda"
 
 
-def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
+def choose_device(setting: str, share: float, *, is_promised: bool) -> Device:
     """Choose where this process scores, and limit its share of the GPU's memory.
 
     Args:
@@ -50,21 +50,21 @@ def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
     Raises:
         NoCapacity: ``cuda`` is wanted, and there is an obstacle.
     """
-    if wanted == "cpu":
+    if setting == "cpu":
         return Device(CPU)
     obstacle = check_gpu() or limit_memory(share)
     if obstacle is None:
         return Device(torch.device("cuda"))
-    return step_aside(wanted, obstacle, is_promised=is_promised)
+    return step_aside(setting, obstacle, is_promised=is_promised)
 
 
-def step_aside(wanted: str, obstacle: Obstacle, *, is_promised: bool = True) -> Device:
+def step_aside(setting: str, obstacle: Obstacle, *, is_promised: bool = True) -> Device:
     """Use the CPU in place of a GPU; for the arguments, see :func:`choose_device`.
 
     Raises:
         NoCapacity: ``cuda`` is wanted.
     """
-    if wanted == "cuda":
+    if setting == "cuda":
         raise refusal(obstacle)
     if not is_promised:
         return Device(CPU)
@@ -77,7 +77,7 @@ def refusal(obstacle: Obstacle) -> NoCapacity:
     return NoCapacity(f"scorer.device: no working GPU: {obstacle}, or set it to cpu or auto")
 
 
-def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T]) -> tuple[T, Device]:
+def place_weights(setting: str, device: Device, place: Callable[[torch.device], T]) -> tuple[T, Device]:
     """Call ``place``, which loads and tries weights on a device. If the GPU fails, call it for the CPU.
 
     Returns:
@@ -93,8 +93,8 @@ def place_weights(wanted: str, device: Device, place: Callable[[torch.device], T
             raise
         failure = f"{error}".splitlines()[0]
         obstacle = lack_of_memory(failure) if isinstance(error, torch.OutOfMemoryError) else _failed(failure)
-    instead = step_aside(wanted, obstacle)
-    return place(instead.torch), instead
+    fallback = step_aside(setting, obstacle)
+    return place(fallback.torch), fallback
 
 
 def limit_memory(share: float) -> Obstacle | None:
@@ -140,13 +140,13 @@ def score_on_cpu(
         What ``run`` returns, or its error.
     """
     try:
-        found = run(on_cpu(network))
-    except Exception as again:  # the input is wrong, or the GPU is unusable
-        return again
+        result = run(on_cpu(network))
+    except Exception as second_error:  # the input is wrong, or the GPU is unusable
+        return second_error
     reason = "memory" if isinstance(error, torch.OutOfMemoryError) else "error"
     instruments.count(GPU_FALLBACKS, reason=reason)
     log.warning("a pass was repeated on the CPU, since it failed on the GPU: %s", f"{error}".partition("\n")[0])
-    return found
+    return result
 
 
 def _failed(text: str) -> Obstacle:

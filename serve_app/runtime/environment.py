@@ -101,9 +101,9 @@ def leave_other_clusters() -> None:
             ADDRESS,
             address,
         )
-    found = sorted(name for name in FOREIGN_VARIABLES if os.environ.get(name, "") not in UNSET)
-    if found:
-        log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(found))
+    variables = sorted(name for name in FOREIGN_VARIABLES if os.environ.get(name, "") not in UNSET)
+    if variables:
+        log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(variables))
     for name in (ADDRESS, *FOREIGN_VARIABLES, *_PROCESS_VARIABLES):
         os.environ.pop(name, None)
 

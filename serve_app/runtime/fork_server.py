@@ -205,8 +205,8 @@ def _is_ours(client: socket.socket) -> bool:
 def _receive(client: socket.socket) -> WorkerRequest:
     """Read a request, which ends with its half of the connection."""
     message, outputs, _, _ = socket.recv_fds(client, MAX_BYTES, OUTPUTS)
-    while more := client.recv(MAX_BYTES):
-        message += more
+    while rest_of_message := client.recv(MAX_BYTES):
+        message += rest_of_message
     return WorkerRequest(**json.loads(message), outputs=outputs)
 
 
@@ -256,17 +256,17 @@ def _draw_different_ids() -> bool:
     """Whether two forked processes draw different Ray ids."""
     from ray import NodeID
 
-    drawn = set()
+    ids = set()
     for _ in range(2):
         reading, writing = os.pipe()
         if not (child := os.fork()):
             os.write(writing, NodeID.from_random().binary())
             os._exit(0)
         os.close(writing)
-        drawn.add(os.read(reading, MAX_BYTES))
+        ids.add(os.read(reading, MAX_BYTES))
         os.close(reading)
         os.waitpid(child, 0)
-    return len(drawn) == 2
+    return len(ids) == 2
 
 
 def _main() -> None:

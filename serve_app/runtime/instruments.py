@@ -25,7 +25,7 @@ class RayInstruments:
 
 
 def _create(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
-    described: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
+    options: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
     if metric.buckets:
-        return ray_metrics.Histogram(metric.name, boundaries=list(metric.buckets), **described)
-    return (ray_metrics.Gauge if metric.gauge else ray_metrics.Counter)(metric.name, **described)
+        return ray_metrics.Histogram(metric.name, boundaries=list(metric.buckets), **options)
+    return (ray_metrics.Gauge if metric.gauge else ray_metrics.Counter)(metric.name, **options)

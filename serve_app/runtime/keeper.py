@@ -2,8 +2,8 @@
 
 Ray's library ends a process whose Ray is lost, and such a process cannot start another Ray. So the service runs in a
 child of this program. The command forks that child, and replaces itself with this program
-(:mod:`serve_app.runtime.kept`). It keeps its process id, so a process manager need not act. All acknowledged data is in
-the store.
+(:mod:`serve_app.runtime.service_start`). It keeps its process id, so a process manager need not act. All acknowledged
+data is in the store.
 
 This program imports only the standard library, since it stays in memory. Its arguments are the child's process id, a
 descriptor to read, a descriptor for the child to write, and the child's command. The child writes its port when it is
@@ -38,12 +38,12 @@ class Keeper:
         """Keep the service running until it is stopped. Returns the exit code."""
         number = 0
         while True:
-            began = time.monotonic()
+            start = time.monotonic()
             code = self._wait()
             self._port = self._read_port() or self._port
             if code == 0 or self._is_stopping or not self._port:
                 return code
-            number = 1 if time.monotonic() - began >= STEADY_SECONDS else number + 1
+            number = 1 if time.monotonic() - start >= STEADY_SECONDS else number + 1
             time.sleep(min(FIRST_PAUSE * 2 ** min(number - 1, 10), MAX_PAUSE))
             variables = {**os.environ, VARIABLE: f"{self._writing} {int(self._port)} {number}"}
             self._child = os.posix_spawn(self._command[0], self._command, variables)
@@ -52,8 +52,8 @@ class Keeper:
         """Wait for the child, and return its exit code. The service's orphans are reaped, too: this process may be a
         container's first."""
         while True:
-            ended, status = os.wait()
-            if ended == self._child:
+            pid, status = os.wait()
+            if pid == self._child:
                 self._child = 0
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code  # as in a shell after a signal
@@ -75,5 +75,5 @@ class Keeper:
 
 
 if __name__ == "__main__":
-    pid, reads, writes, *rest = sys.argv[1:]
-    sys.exit(Keeper(int(pid), int(reads), int(writes), rest).run())
+    pid, reads, writes, *command = sys.argv[1:]
+    sys.exit(Keeper(int(pid), int(reads), int(writes), command).run())

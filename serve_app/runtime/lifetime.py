@@ -25,36 +25,40 @@ class Lifetime:
     Args:
         stop: stops it; False if it had to be killed.
         folders: removed after a forced end, when the caller's cleanup does not run.
-        interrupted: exit code for a forced end after a signal.
+        exit_status: exit code for a forced end after a signal.
     """
 
     def __init__(
-        self, start: Callable[[], str], stop: Callable[[], bool], folders: Sequence[Path] = (), interrupted: int = 0
+        self,
+        start: Callable[[], str],
+        stop: Callable[[], bool],
+        folders: Sequence[Path] = (),
+        exit_status: int = 0,
     ) -> None:
         self.ended = threading.Event()
-        self._start, self._stop, self._folders, self._interrupted = start, stop, folders, interrupted
+        self._start, self._stop, self._folders, self._exit_status = start, stop, folders, exit_status
         # Ray's processes end with the thread that started them (PR_SET_PDEATHSIG), so it must live as long as they do.
-        self._beside = ThreadPoolExecutor(1, "Ray")
+        self._ray_thread = ThreadPoolExecutor(1, "Ray")
 
     def start(self) -> str:
         """Start the service and return its URL. A signal meanwhile ends this process. Raises the errors of
         ``start``."""
         adopt_orphans()
-        starting = self._beside.submit(self._start)
+        starting = self._ray_thread.submit(self._start)
         while not starting.done():
             self._end_on_signals()  # repeatedly, since Ray installs its own handlers while it starts
             wait([starting], 0.1)
             if self.ended.is_set():
-                self.end_by_force(self._interrupted)
+                self.end_by_force(self._exit_status)
         url = starting.result()
         self._end_on_signals()
         return url
 
     def stop(self, status: int = 0) -> None:
         """Stop the service. If it has to be killed, end this process with the exit code ``status``."""
-        if not self._beside.submit(self._stop).result():
+        if not self._ray_thread.submit(self._stop).result():
             self.end_by_force(status)
-        self._beside.shutdown()
+        self._ray_thread.shutdown()
 
     def end_by_force(self, status: int) -> NoReturn:
         """Kill this process and its descendants. Acknowledged data is stored."""
@@ -71,7 +75,7 @@ class Lifetime:
         def end(*_: object) -> None:
             if not self.ended.is_set():
                 self.ended.set()
-                timer = threading.Timer(END_SECONDS, self.end_by_force, [self._interrupted])
+                timer = threading.Timer(END_SECONDS, self.end_by_force, [self._exit_status])
                 timer.daemon = True
                 timer.start()
 

@@ -154,8 +154,8 @@ def run_applications(targets: Sequence[serve.RunTarget]) -> None:
         serve.run_many(list(targets), wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     failures: defaultdict[str, set[str]] = defaultdict(set)  # messages by deployment; each names a different process
     while True:
-        found = serve.status().applications
-        states = [found[target.name] for target in targets if target.name in found]
+        applications = serve.status().applications
+        states = [applications[target.name] for target in targets if target.name in applications]
         if [state.status for state in states] == [ApplicationStatus.RUNNING] * len(targets):
             return
         for state in states:
@@ -272,9 +272,9 @@ def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     workers, and bind everything to loopback. ``ray.init`` has no arguments for this."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
 
-    def few_parameters(**given: Any) -> parameter.RayParams:
+    def few_parameters(**arguments: Any) -> parameter.RayParams:
         ours = {"no_monitor": True, "include_log_monitor": prints_logs, "worker_path": fork_server.worker_program()}
-        return default_parameters(**{**given, **ours, "node_ip_address": LOOPBACK})
+        return default_parameters(**{**arguments, **ours, "node_ip_address": LOOPBACK})
 
     parameter.RayParams = few_parameters
     Node.start_api_server = lambda *_, **__: None

@@ -50,17 +50,17 @@ def install() -> None:
     """Send this process's log to Serve's log, and leave out Serve's lines without information. Each process of the
     service calls this once when it starts."""
     serve = logging.getLogger(SERVE)
-    if _says_something not in serve.filters:
-        serve.addFilter(_says_something)
+    if _is_informative not in serve.filters:
+        serve.addFilter(_is_informative)
     for package in PACKAGES:
         logger = logging.getLogger(package)
-        if not any(isinstance(one, ToServeLog) for one in logger.handlers):
+        if not any(isinstance(handler, ToServeLog) for handler in logger.handlers):
             logger.addHandler(ToServeLog())
             logger.propagate = False  # otherwise, a root handler gets each record twice
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides
 
 
-def _says_something(record: logging.LogRecord) -> bool:
+def _is_informative(record: logging.LogRecord) -> bool:
     """Whether a record is not one of Serve's lines about probes, calls between replicas, or all routes."""
     text = record.getMessage()
     if getattr(record, "serve_access_log", False):
@@ -75,5 +75,5 @@ def write_json(component: str) -> None:
         component: what this process is, such as ``session``.
     """
     serve = logging.getLogger(SERVE)
-    if not any(isinstance(one, AsJson) for one in serve.filters):
+    if not any(isinstance(filter_, AsJson) for filter_ in serve.filters):
         serve.addFilter(AsJson(component))

@@ -28,15 +28,15 @@ class Single:
 class LocalHandle:
     """A deployment in this process, called like Serve's handles. Arguments and results are not copied."""
 
-    def __init__(self, deployed: object) -> None:
-        self._deployed = deployed
+    def __init__(self, deployment: object) -> None:
+        self._deployment = deployment
 
     def options(self, **_: object) -> "LocalHandle":
         """The same handle: there is one replica, and nothing is sent."""
         return self
 
     def __getattr__(self, name: str) -> "LocalMethod":
-        return LocalMethod(getattr(self._deployed, name), type(self._deployed).__name__)
+        return LocalMethod(getattr(self._deployment, name), type(self._deployment).__name__)
 
 
 class LocalMethod:
@@ -76,8 +76,7 @@ def name() -> str:
         return "single"
     from ray import serve
 
-    found: str = serve.get_replica_context().replica_id.unique_id
-    return found
+    return str(serve.get_replica_context().replica_id.unique_id)
 
 
 def run_name() -> str | None:
@@ -86,8 +85,7 @@ def run_name() -> str | None:
         return None
     import ray
 
-    found: str = ray.get_runtime_context().get_session_name()
-    return found
+    return str(ray.get_runtime_context().get_session_name())
 
 
 def has_gpu() -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, overload
 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import add_event
@@ -87,9 +87,7 @@ def connect(handle: T) -> T:
 
 
 def _with_options(handle: T, **options: Any) -> T:
-    untyped: Any = handle
-    found: T = untyped.options(**options)
-    return found
+    return cast(T, cast(Any, handle).options(**options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,31 +47,31 @@ class News:
     replays: tuple[tuple[str, float], ...] = ()
 
 
-def watch(url: str, stop: threading.Event, tell: Callable[[News], None] = lambda news: None) -> str:
+def watch(url: str, stop: threading.Event, report: Callable[[News], None] = lambda news: None) -> str:
     """Watch this process's service until ``stop``, or until it cannot continue.
 
     Args:
-        tell: gets the news whenever they change.
+        report: gets the news whenever they change.
 
     Returns:
         Why the service cannot continue; empty: it was stopped.
     """
-    answered = probed = time.monotonic()
-    silent, needed = 0, _find_irreplaceable()  # number of unanswered requests in a row
+    answered_at = probed_at = time.monotonic()
+    silent_probes, processes = 0, _find_irreplaceable()  # number of unanswered requests in a row
     news = News()
     # The certificate may have any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
-            if time.monotonic() - probed > PROBE_PERIOD_SECONDS:
-                probed = time.monotonic()
-                silent += 1
+            if time.monotonic() - probed_at > PROBE_PERIOD_SECONDS:
+                probed_at = time.monotonic()
+                silent_probes += 1
                 with suppress(httpx.HTTPError):
                     before, news = news, _read_news(http.get("/healthz"), news)
-                    answered, silent = time.monotonic(), 0
+                    answered_at, silent_probes = time.monotonic(), 0
                     if news != before:
-                        tell(news)
-            silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
-            running = {name for name, process in needed.items() if not _is_zombie(process)}
+                        report(news)
+            silence = time.monotonic() - answered_at if silent_probes >= MIN_SILENT_PROBES else 0.0
+            running = {name for name, process in processes.items() if not _is_zombie(process)}
             if reason := reason_to_restart(running, silence):
                 return reason
     return ""
@@ -96,7 +96,7 @@ def _read_news(answer: httpx.Response, before: News) -> News:
     """The news in an answer; the previous news if it has none."""
     try:
         document = answer.json()
-        replays = tuple((one["mesh"] or "a mesh", float(one["share"])) for one in document["replays"])
+        replays = tuple((replay["mesh"] or "a mesh", float(replay["share"])) for replay in document["replays"])
         return News(tuple(document["receivers"]), replays) if document["model"] else before
     except (ValueError, KeyError, TypeError):  # the service is starting or overloaded
         return before
@@ -109,20 +109,20 @@ def kill_all_below() -> None:
     raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
     """
     for _ in range(KILL_ROUNDS):
-        running = [one for one in psutil.Process().children(recursive=True) if not _is_zombie(one)]
-        others = []
+        running = [process for process in psutil.Process().children(recursive=True) if not _is_zombie(process)]
+        killed_processes = []
         for process in running:
             with suppress(psutil.NoSuchProcess):
                 if sys.platform == "linux" and process.name() in IRREPLACEABLE:
                     process.suspend()
                 else:
-                    others.append(process)
-        for process in others:
+                    killed_processes.append(process)
+        for process in killed_processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        if not others:
+        if not killed_processes:
             return
-        psutil.wait_procs(others, KILL_SECONDS)
+        psutil.wait_procs(killed_processes, KILL_SECONDS)
 
 
 def _find_irreplaceable() -> dict[str, psutil.Process]:

@@ -84,11 +84,11 @@ class Verdicts:
 
     def end(self) -> None:
         ending = Refused(problem(NoCapacity("the service is shutting down; watch again after its restart")))
-        for newest in self._watchers:
-            _replace(newest, ending)
+        for queue in self._watchers:
+            _replace(queue, ending)
 
     async def _latest(self, _: AsyncIterator[LatestRequest], context: Any) -> Verdict:
-        return await self._ask(context, "GET", "verdict", _nothing)
+        return await self._ask(context, "GET", "verdict", _empty_body)
 
     async def _push(self, messages: AsyncIterator[Snapshot], context: Any) -> Verdict:
         async def read() -> bytes:
@@ -112,39 +112,39 @@ class Verdicts:
 
     async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
         """Send each verdict. A slow watcher misses some before the newest, and delays no other watcher."""
-        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MAX_WAITING)
-        following = asyncio.create_task(self._follow(context, newest))
-        self._watchers.add(newest)
+        queue: asyncio.Queue[bytes | Refused] = asyncio.Queue(MAX_WAITING)
+        following = asyncio.create_task(self._follow(context, queue))
+        self._watchers.add(queue)
         try:
-            while not isinstance(found := await newest.get(), Refused):
-                yield verdict_message(found)
-            await abort(context, found)
+            while not isinstance(entry := await queue.get(), Refused):
+                yield verdict_message(entry)
+            await abort(context, entry)
         finally:
-            self._watchers.discard(newest)
+            self._watchers.discard(queue)
             following.cancel()
 
-    async def _follow(self, context: Any, newest: "asyncio.Queue[bytes | Refused]") -> None:
+    async def _follow(self, context: Any, queue: "asyncio.Queue[bytes | Refused]") -> None:
         """Read the stream of verdicts, reopen it when it ends, and keep the newest verdicts."""
-        seen: dict[str, str] = {}
+        headers: dict[str, str] = {}
 
         async def keep(piece: bytes) -> None:
             event = b""
             for line in piece.splitlines():
                 name, _, value = line.partition(b": ")
                 if name == b"id":
-                    seen["last-event-id"] = value.decode()
+                    headers["last-event-id"] = value.decode()
                 elif name == b"event":
                     event = value
                 elif name == b"data" and event == b"verdict":
-                    _replace(newest, value)
+                    _replace(queue, value)
 
         while True:
             try:
-                await self._request(context, "GET", "verdicts/stream", _nothing, keep, seen)
+                await self._request(context, "GET", "verdicts/stream", _empty_body, keep, headers)
             except Exception as error:
-                refused = _refused(error)
-                if refused.document.type != UNKNOWN_MESH:
-                    _replace(newest, refused)
+                refusal = _refusal(error)
+                if refusal.document.type != UNKNOWN_MESH:
+                    _replace(queue, refusal)
                     return
                 await asyncio.sleep(PAUSE_SECONDS)
 
@@ -154,10 +154,10 @@ class Verdicts:
         method: str,
         route: str,
         read: Callable[[], Awaitable[bytes]],
-        take: Callable[[bytes], Awaitable[None]],
+        on_piece: Callable[[bytes], Awaitable[None]],
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send a request to the application: ``read`` returns its body, and ``take`` gets each piece of a successful
+        """Send a request to the application: ``read`` returns its body; ``on_piece`` gets each piece of a successful
         answer.
 
         Raises:
@@ -166,8 +166,8 @@ class Verdicts:
         """
         metadata = list(context.invocation_metadata() or ())
         mesh = check_mesh_name(str(dict(metadata).get(MESH, self._mesh)))
-        sent = [("host", "localhost"), ("content-type", "application/json"), *(headers or {}).items()]
-        sent += [(name, value) for name, value in metadata if name in PASSED_ON]
+        request_headers = [("host", "localhost"), ("content-type", "application/json"), *(headers or {}).items()]
+        request_headers += [(name, value) for name, value in metadata if name in PASSED_ON]
         path = f"/v1/meshes/{mesh}/{route}"
         scope = {
             "type": "http",
@@ -179,7 +179,7 @@ class Verdicts:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(name.encode(), value.encode("utf-8", "replace")) for name, value in sent],
+            "headers": [(name.encode(), value.encode("utf-8", "replace")) for name, value in request_headers],
             "client": (peer_host(context.peer()), 0),
             "server": None,
             "state": {},
@@ -191,7 +191,7 @@ class Verdicts:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif status < 400:
-                await take(message.get("body", b""))
+                await on_piece(message.get("body", b""))
             else:
                 refusal.extend(message.get("body", b""))
 
@@ -214,24 +214,24 @@ def _receive(read: Callable[[], Awaitable[bytes]]) -> Receive:
     return receive
 
 
-async def _nothing() -> bytes:
+async def _empty_body() -> bytes:
     return b""
 
 
-def _replace(newest: "asyncio.Queue[bytes | Refused]", found: bytes | Refused) -> None:
+def _replace(queue: "asyncio.Queue[bytes | Refused]", entry: bytes | Refused) -> None:
     """Add the newest entry to a queue, in place of the oldest if it is full."""
-    if newest.full():
-        newest.get_nowait()
-    newest.put_nowait(found)
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(entry)
 
 
-def _refused(error: Exception) -> Refused:
+def _refusal(error: Exception) -> Refused:
     return error if isinstance(error, Refused) else Refused(problem(error))
 
 
 async def abort(context: Any, error: Exception) -> None:
     """End a call with an error: its status, its text, and the problem type in the trailing metadata."""
-    document = _refused(error).document
+    document = _refusal(error).document
     code = STATUS[document.status]
     if code is grpc.StatusCode.INTERNAL:
         log.error("a request failed", exc_info=error)

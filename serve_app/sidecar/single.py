@@ -1,7 +1,7 @@
 """The service in one process, without Ray: ``tagae serve --single``.
 
 The deployments are plain classes. Here they are created once, in the order of ``app.application``, and call each other
-in the event loop. This module does the little that Serve does otherwise: it listens, and calls their health checks.
+in the event loop. In place of Serve, this module listens, and calls their health checks.
 """
 
 import asyncio
@@ -65,13 +65,13 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     single = replica.run_single()
     send_spans = start_traces(settings.traces, "single", replica.open_instruments)
     with closing(listen(front.host, front.port)) as listening:
-        deployed = deploy_all(settings)
-        single.ingress = deployed[-1]
+        deployments = deploy_all(settings)
+        single.ingress = deployments[-1]
         app: ASGIApp = http
         for middleware in reversed(middlewares_for(settings)):
             app = middleware.cls(app, *middleware.args, **middleware.kwargs)
         async with (
-            _tend(deployed[:-1]) as tending,
+            _tend(deployments[:-1]) as tending,
             _serve_http(settings, app, listening),
             _serve_grpc(settings, app) as addresses,
         ):
@@ -84,10 +84,10 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
 
 def deploy_all(settings: Settings) -> list[Any]:
     """Create the deployments. The last one is the ingress."""
-    made: list[Any] = []
+    deployments: list[Any] = []
 
     def deploy(deployment: Any) -> Any:
-        made.append(deployment)
+        deployments.append(deployment)
         return LocalHandle(deployment)
 
     if settings.notify.has_receivers:
@@ -98,16 +98,16 @@ def deploy_all(settings: Settings) -> list[Any]:
     else:
         session = deploy(MeshSession(settings))
     collector = deploy(Collector(settings, session))
-    return [*made, Ingress(settings, session, collector)]
+    return [*deployments, Ingress(settings, session, collector)]
 
 
 @asynccontextmanager
-async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
+async def _tend(deployments: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
     """Checks the deployments' health during the block, which also starts their loops; then ends them."""
 
     async def check() -> None:
-        for one in deployed:
-            await one.check_health()
+        for deployment in deployments:
+            await deployment.check_health()
 
     async def check_again() -> None:
         while True:
@@ -124,9 +124,9 @@ async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
             with suppress(asyncio.CancelledError):
                 await tending
     finally:
-        for one in reversed(deployed):
-            if isinstance(one, Notifier | Collector):
-                await one.close()
+        for deployment in reversed(deployments):
+            if isinstance(deployment, Notifier | Collector):
+                await deployment.close()
 
 
 class _Server(uvicorn.Server):

@@ -6,6 +6,6 @@ The flow of one sign-in::
     id_token.py   checks the ID token
     sign_on.py    the complete flow: where to send the browser, and who returns
 
-:mod:`serve_app.access.sign_ins` has the cookies of an attempt and of a user who has signed in. Only ``id_token.py``
-needs the package of the extra ``oidc``.
+:mod:`serve_app.access.sign_ins` has the cookies for attempts and for signed-in users. Only ``id_token.py`` needs the
+package of the extra ``oidc``.
 """

@@ -59,7 +59,7 @@ def check_id_token(
         # The provider decides on the size of headers: some contain certificates.
         registry = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         registry.max_header_length = MAX_TOKEN_LENGTH
-        claims = decode(token, lambda signed: _find_key(keys, signed.headers()), ALGORITHMS, registry).claims
+        claims = decode(token, lambda message: _find_key(keys, message.headers()), ALGORITHMS, registry).claims
         JWTClaimsRegistry(
             now=int(now),
             leeway=SKEW_SECONDS,
@@ -86,9 +86,9 @@ def check_id_token(
 def _find_key(keys: Sequence[jwk.Key], header: Mapping[str, Any]) -> jwk.Key:
     """The key that a header names. Without a key id, the provider must have exactly one key."""
     name, algorithm = header.get("kid"), header.get("alg")
-    named = [key for key in keys if name is None or key.kid == name]
-    if len(named) != 1:
-        raise UnknownKey(f"kid: expected the id of a key of the provider, got {str(name)[:80]!r}")
-    if named[0].alg not in (None, algorithm):
-        raise BadToken(f"alg: expected {named[0].alg}, which its key is for, got {str(algorithm)[:20]!r}")
-    return named[0]
+    matches = [key for key in keys if name is None or key.kid == name]
+    if len(matches) != 1:
+        raise UnknownKey(f"kid: expected the id of one of the provider's keys, got {str(name)[:80]!r}")
+    if matches[0].alg not in (None, algorithm):
+        raise BadToken(f"alg: expected {matches[0].alg}, which its key is for, got {str(algorithm)[:20]!r}")
+    return matches[0]

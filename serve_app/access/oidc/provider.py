@@ -26,7 +26,7 @@ METADATA_SECONDS = 3600.0  # metadata and keys are read again after this time
 REFRESH_SECONDS = 30.0  # minimum time between two reads because of an unknown key, which anyone can send
 FORM = "application/x-www-form-urlencoded"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")  # required
-MORE_ENDPOINTS = ("userinfo_endpoint", "end_session_endpoint")
+OPTIONAL_ENDPOINTS = ("userinfo_endpoint", "end_session_endpoint")
 log = logging.getLogger(__name__)
 
 
@@ -91,7 +91,7 @@ class Provider:
         Raises:
             ProviderFailed: the provider refuses the code, or its answer is wrong.
         """
-        found, secret, client = await self.metadata(), self._secret.content(), self._rules.client_id
+        metadata, secret, client = await self.metadata(), self._secret.content(), self._rules.client_id
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -100,11 +100,11 @@ class Provider:
             "client_id": client,
         }
         headers = {"content-type": FORM}
-        if found.secret_in_body:
+        if metadata.secret_in_body:
             form["client_secret"] = secret
         else:  # both are form-encoded first (RFC 6749, section 2.3.1)
             headers["authorization"] = basic_auth(quote(client, safe=""), quote(secret, safe=""))
-        answer = await self._ask("POST", found.token_endpoint, urlencode(form).encode(), headers)
+        answer = await self._ask("POST", metadata.token_endpoint, urlencode(form).encode(), headers)
         token, access = answer.get("id_token"), answer.get("access_token")
         if not isinstance(token, str):
             raise ProviderFailed("sign-in: the provider sent no id_token; request the scope openid")
@@ -116,10 +116,10 @@ class Provider:
         Raises:
             ProviderFailed: its answer is wrong, or about another user.
         """
-        found = await self.metadata()
-        if not found.userinfo_endpoint or not access_token:
+        metadata = await self.metadata()
+        if not metadata.userinfo_endpoint or not access_token:
             return {}
-        claims = await self._ask("GET", found.userinfo_endpoint, headers={"authorization": f"Bearer {access_token}"})
+        claims = await self._ask("GET", metadata.userinfo_endpoint, headers={"authorization": f"Bearer {access_token}"})
         if claims.get("sub") != subject:
             raise ProviderFailed("sign-in: expected claims of the user from userinfo_endpoint, got another user's")
         return claims
@@ -127,32 +127,31 @@ class Provider:
     async def _read(self) -> ProviderMetadata:
         from serve_app.access.oidc.id_token import import_keys  # needs the extra
 
-        found = await self._ask("GET", self._rules.issuer.rstrip("/") + DISCOVERY)
-        if found.get("issuer") != self._rules.issuer:
+        document = await self._ask("GET", self._rules.issuer.rstrip("/") + DISCOVERY)
+        if document.get("issuer") != self._rules.issuer:
             raise ProviderFailed(
                 f"provider: expected the issuer {self._rules.issuer!r} in its metadata, got "
-                f"{str(found.get('issuer'))[:200]!r}; set serve.oidc.issuer exactly as the provider writes it"
+                f"{str(document.get('issuer'))[:200]!r}; set serve.oidc.issuer exactly as the provider writes it"
             )
-        places = {name: self._place(found, name) for name in ENDPOINTS}
-        more = {name: self._place(found, name) if name in found else "" for name in MORE_ENDPOINTS}
-        keys = import_keys(await self._ask("GET", places["jwks_uri"]))
+        endpoints = {name: self._endpoint(document, name) for name in ENDPOINTS}
+        endpoints |= {name: self._endpoint(document, name) if name in document else "" for name in OPTIONAL_ENDPOINTS}
+        keys = import_keys(await self._ask("GET", endpoints.pop("jwks_uri")))
         if not keys:
             raise ProviderFailed("provider: its jwks_uri has no key that can verify signatures")
-        ways = found.get("token_endpoint_auth_methods_supported")
+        auth = document.get("token_endpoint_auth_methods_supported")
         return ProviderMetadata(
-            places["authorization_endpoint"],
-            places["token_endpoint"],
-            more["userinfo_endpoint"],
-            more["end_session_endpoint"],
-            isinstance(ways, list) and "client_secret_basic" not in ways and "client_secret_post" in ways,
-            found.get("authorization_response_iss_parameter_supported") is True,
-            keys,
+            **endpoints,
+            secret_in_body=isinstance(auth, list)
+            and "client_secret_basic" not in auth
+            and "client_secret_post" in auth,
+            names_itself=document.get("authorization_response_iss_parameter_supported") is True,
+            keys=keys,
         )
 
-    def _place(self, found: Mapping[str, Any], name: str) -> str:
+    def _endpoint(self, document: Mapping[str, Any], name: str) -> str:
         """An endpoint in the metadata. Secrets are sent there, so it must use HTTPS, unless everything runs on this
         machine."""
-        url = found.get(name)
+        url = document.get(name)
         try:
             parts = urlsplit(check_url(url if isinstance(url, str) else ""))
         except ValueError as error:
@@ -186,8 +185,8 @@ class Provider:
         except (ValueError, RecursionError):
             answer = None
         if reply.failed:
-            said = answer if isinstance(answer, dict) else {}
-            detail = " ".join(str(said[key]) for key in ("error", "error_description") if said.get(key))
+            refusal = answer if isinstance(answer, dict) else {}
+            detail = " ".join(str(refusal[key]) for key in ("error", "error_description") if refusal.get(key))
             detail = f"{reply.status} {detail}" if detail else reply.detail
             raise ProviderFailed(f"provider: {place}: expected an answer, got {detail[:200]!r} ({reply.failed})")
         if not isinstance(answer, dict):

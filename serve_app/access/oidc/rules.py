@@ -58,5 +58,5 @@ class OidcRules:
         return f"__Host-{name}" if self.is_secure else name
 
     def grants_of(self, groups: Iterable[str]) -> tuple[Grant, ...]:
-        """The grants of a member of these groups; empty: no access."""
+        """The grants of a user in these groups; empty: no access."""
         return tuple(self.groups[group] for group in groups if group in self.groups)

@@ -70,7 +70,7 @@ class SignOn:
             ProviderFailed: the provider does not answer.
         """
         async with self._in_time():
-            found = await self._provider.metadata()
+            metadata = await self._provider.metadata()
         attempt = begin_attempt(return_to, self._now())
         query = {
             "response_type": "code",
@@ -82,7 +82,7 @@ class SignOn:
             "code_challenge": attempt.challenge,
             "code_challenge_method": "S256",
         }
-        return self._cookies.seal(attempt), _with_query(found.authorization_endpoint, query)
+        return self._cookies.seal(attempt), _with_query(metadata.authorization_endpoint, query)
 
     async def finish(self, cookie: str, answer: Mapping[str, str]) -> SignedIn:
         """Finish an attempt.
@@ -111,10 +111,10 @@ class SignOn:
         self._in_progress += 1
         try:
             async with self._in_time():
-                found = await self._provider.metadata()
-                self._check_answer(found, answer)
+                metadata = await self._provider.metadata()
+                self._check_answer(metadata, answer)
                 token, access = await self._provider.exchange(answer["code"], attempt.verifier)
-                claims = await self._claims(found, token, access, attempt.nonce)
+                claims = await self._claims(metadata, token, access, attempt.nonce)
         finally:
             self._in_progress -= 1
         user = self._user(claims)
@@ -132,30 +132,34 @@ class SignOn:
             log.error("sign-out: a copy of the cookie stays valid until it expires, since %s", error.message)
         try:
             async with self._in_time():
-                found = await self._provider.metadata()
+                metadata = await self._provider.metadata()
         except ProviderFailed as error:
             log.warning("sign-out at the provider: %s", error.message)
             return self._rules.home
-        if not found.end_session_endpoint:
+        if not metadata.end_session_endpoint:
             return self._rules.home
         query = {"client_id": self._rules.client_id, "post_logout_redirect_uri": self._rules.home}
-        return _with_query(found.end_session_endpoint, {**query, **({"id_token_hint": id_token} if id_token else {})})
+        return _with_query(
+            metadata.end_session_endpoint, {**query, **({"id_token_hint": id_token} if id_token else {})}
+        )
 
-    def _check_answer(self, found: ProviderMetadata, answer: Mapping[str, str]) -> None:
+    def _check_answer(self, metadata: ProviderMetadata, answer: Mapping[str, str]) -> None:
         issuer = answer.get("iss")
-        if (issuer is None and found.names_itself) or issuer not in (None, self._rules.issuer):
+        if (issuer is None and metadata.names_itself) or issuer not in (None, self._rules.issuer):
             sender = f"one of {issuer[:200]!r}" if issuer else "one without an issuer"
             raise SignInRefused(f"sign-in: expected an answer of {self._rules.issuer!r}, got {sender}; sign in again")
         if error := answer.get("error"):
-            said = " ".join(filter(None, (error, answer.get("error_description"))))
-            raise SignInRefused(f"sign-in: expected a code from {self._rules.name}, got {said[:200]!r}; sign in again")
+            refusal = " ".join(filter(None, (error, answer.get("error_description"))))
+            raise SignInRefused(
+                f"sign-in: expected a code from {self._rules.name}, got {refusal[:200]!r}; sign in again"
+            )
         if not 0 < len(answer.get("code", "")) <= MAX_CODE_LENGTH:
             raise SignInRefused("sign-in: the provider sent no code; sign in again")
 
-    async def _claims(self, found: ProviderMetadata, token: str, access: str, nonce: str) -> Mapping[str, Any]:
+    async def _claims(self, metadata: ProviderMetadata, token: str, access: str, nonce: str) -> Mapping[str, Any]:
         try:
             try:
-                claims = self._check_token(found, token, nonce)
+                claims = self._check_token(metadata, token, nonce)
             except UnknownKey:  # the provider may have changed its keys
                 claims = self._check_token(await self._provider.metadata(REFRESH_SECONDS), token, nonce)
         except BadToken as error:
@@ -167,10 +171,10 @@ class SignOn:
             return claims
         return {**await self._provider.userinfo(access, claims["sub"]), **claims}
 
-    def _check_token(self, found: ProviderMetadata, token: str, nonce: str) -> Mapping[str, Any]:
+    def _check_token(self, metadata: ProviderMetadata, token: str, nonce: str) -> Mapping[str, Any]:
         rules = self._rules
         return check_id_token(
-            token, found.keys, issuer=rules.issuer, client_id=rules.client_id, nonce=nonce, now=self._now()
+            token, metadata.keys, issuer=rules.issuer, client_id=rules.client_id, nonce=nonce, now=self._now()
         )
 
     def _user(self, claims: Mapping[str, Any]) -> SignedInUser:
@@ -182,8 +186,10 @@ class SignOn:
         name = str(name) if is_name else subject[:MAX_NAME_LENGTH]
         groups = claims.get(rules.groups_claim, ())
         groups = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
-        granted = sorted({group for group in groups[:MAX_GROUPS] if isinstance(group, str) and group in rules.groups})
-        if not granted:
+        granted_groups = sorted(
+            {group for group in groups[:MAX_GROUPS] if isinstance(group, str) and group in rules.groups}
+        )
+        if not granted_groups:
             raise Forbidden(
                 f"sign-in: expected {name!r} to be in a group with access ({rules.groups_claim!r} in the answer of "
                 f"{rules.name}), got {len(groups)} without; give a group access in serve.oidc.groups",
@@ -191,7 +197,7 @@ class SignOn:
                 subject=subject,
             )
         expires = int(self._now() + rules.valid_seconds)
-        return SignedInUser(secrets.token_urlsafe(16), subject, name, tuple(granted), expires)
+        return SignedInUser(secrets.token_urlsafe(16), subject, name, tuple(granted_groups), expires)
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:

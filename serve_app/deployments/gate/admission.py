@@ -58,12 +58,12 @@ class Admission:
     limit: float = FIRST
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
-    _asked: dict[str, float] = field(default_factory=dict)  # by mesh: its last request, the oldest first
-    _turned_away: dict[str, float] = field(default_factory=dict)  # meshes that were refused since their last admission
-    _shrunk: float = -math.inf
-    _refused: float = 0.0  # recent number, decaying
-    _finished: float = 0.0  # recent number, decaying
-    _decayed: float = -math.inf
+    _latest_requests: dict[str, float] = field(default_factory=dict)  # by mesh: its last request, the oldest first
+    _refused_meshes: dict[str, float] = field(default_factory=dict)  # by mesh: its last refusal, unless admitted since
+    _shrunk_at: float = -math.inf
+    _refusals: float = 0.0  # recent number, decaying
+    _completions: float = 0.0  # recent number, decaying
+    _decayed_at: float = -math.inf
 
     def has_room(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted now.
@@ -82,17 +82,17 @@ class Admission:
         """Count a request that is not admitted: its client retries after :meth:`retry_after_seconds`."""
         self._note(kind, mesh, now)
         self._decay(now)
-        self._refused += 1
-        self._turned_away.pop(mesh, None)
-        self._turned_away[mesh] = now
-        _forget(self._turned_away, now)
+        self._refusals += 1
+        self._refused_meshes.pop(mesh, None)
+        self._refused_meshes[mesh] = now
+        _forget(self._refused_meshes, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
         """Return a ticket, or None if there is no capacity; see :meth:`has_room`. ``now``: s of a monotonic clock."""
         self._note(kind, mesh, now)
         if not self.has_room(kind, mesh):
             return None
-        self._turned_away.pop(mesh, None)
+        self._refused_meshes.pop(mesh, None)
         self._kinds[kind] += 1
         if kind is not RequestKind.READ:
             self._meshes[mesh] += 1
@@ -107,15 +107,15 @@ class Admission:
         if not self._meshes[ticket.mesh]:
             del self._meshes[ticket.mesh]
         self._decay(now)
-        self._finished += 1
+        self._completions += 1
         if ticket.kind is not RequestKind.PUSH:
             return
         if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
             if was_full:
                 self.limit = min(MAX, self.limit + 1 / self.limit)
-        elif ticket.began >= self._shrunk:  # once for all requests that ran together
+        elif ticket.began >= self._shrunk_at:  # once for all requests that ran together
             self.limit = max(MIN, self.limit * SHRINK)
-            self._shrunk = now
+            self._shrunk_at = now
 
     def retry_after_seconds(self) -> float:
         """How long a refused client should wait. The time is random, so that refused clients do not all retry at once.
@@ -123,28 +123,28 @@ class Admission:
         On average, it is the time in which every recently refused mesh can be served once: a client that retries sooner
         is probably refused again, and each refusal costs time. Clients of one mesh count by their refusals.
         """
-        served_per_second = max(self._finished * math.log(2), 1.0)  # the count halves each second
-        turn = max(len(self._turned_away) / served_per_second, 0.5 + self._refused / max(self._finished, 1.0))
+        served_per_second = max(self._completions * math.log(2), 1.0)  # the count halves each second
+        turn = max(len(self._refused_meshes) / served_per_second, 0.5 + self._refusals / max(self._completions, 1.0))
         longest = max(1.0, min(MAX_RETRY_AFTER_SECONDS, 1.5 * turn))
         return random.uniform(max(1.0, longest / 3), longest)
 
     def _note(self, kind: RequestKind, mesh: str, now: float) -> None:
         """Count a mesh among those that share the limit."""
         if kind is not RequestKind.READ:
-            self._asked.pop(mesh, None)
-            self._asked[mesh] = now
-            _forget(self._asked, now)
+            self._latest_requests.pop(mesh, None)
+            self._latest_requests[mesh] = now
+            _forget(self._latest_requests, now)
 
     def _fair_share(self, mesh: str) -> float:
         """The number of requests that one mesh may run; at least two, so that the next snapshot is ready when one is
         done."""
-        return max(2.0, self.limit / (len(self._asked) + (mesh not in self._asked)))
+        return max(2.0, self.limit / (len(self._latest_requests) + (mesh not in self._latest_requests)))
 
     def _decay(self, now: float) -> None:
-        if self._decayed == -math.inf:
-            self._decayed = now
-        factor = 0.5 ** (now - self._decayed)
-        self._refused, self._finished, self._decayed = self._refused * factor, self._finished * factor, now
+        if self._decayed_at == -math.inf:
+            self._decayed_at = now
+        factor = 0.5 ** (now - self._decayed_at)
+        self._refusals, self._completions, self._decayed_at = self._refusals * factor, self._completions * factor, now
 
 
 def _forget(times: dict[str, float], now: float) -> None:

@@ -48,7 +48,7 @@ from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web import assets
 
-BROKEN = 500  # an incomplete answer counts as this status
+BROKEN = 500  # status that an incomplete answer counts as
 BODY_SECONDS = 30.0  # for a request's body
 BODY_BYTES_PER_SECOND = 1024  # minimum rate after the grace period
 GRACE_SECONDS = 5.0  # before a body's rate is checked
@@ -89,8 +89,8 @@ class Request:
 
     @property
     def brings_snapshots(self) -> bool:
-        """Whether its route is one of ours that reads snapshots or metrics. Other applications behind the gate do not
-        know about handed bodies."""
+        """Whether one of our routes reads its snapshots or metrics. Other applications behind the gate do not know
+        about handed bodies."""
         return self.kind not in (None, RequestKind.READ)
 
 
@@ -119,20 +119,20 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answered, request = TrackedSend(send), None
+        tracker, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
             scope = hand_principal(scope, self._access.check(scope))
             request = self._request(scope)
             if request.deadline_seconds is None:
-                await self._app(scope, receive, answered)
+                await self._app(scope, receive, tracker)
             else:
-                await self._admit_and_send(request, request.deadline_seconds, scope, receive, answered)
-            self._count(request, answered, answered.status if answered.has_ended else BROKEN)
+                await self._admit_and_send(request, request.deadline_seconds, scope, receive, tracker)
+            self._count(request, tracker, tracker.status if tracker.has_ended else BROKEN)
         except ServeError as error:
             if request is not None:
-                self._count(request, answered, answer(error).status)
-            if answered.has_begun:
+                self._count(request, tracker, answer(error).status)
+            if tracker.has_begun:
                 raise  # uvicorn closes the connection, which tells the client that the answer is incomplete
             response = refuse(self._instruments, error)
             if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
@@ -142,18 +142,18 @@ class Gate:
             await response(scope, receive, send)
         except Exception:
             if request is not None:
-                self._count(request, answered, BROKEN)
+                self._count(request, tracker, BROKEN)
             raise
 
-    def _count(self, request: Request, answered: "TrackedSend", status: int) -> None:
+    def _count(self, request: Request, tracker: "TrackedSend", status: int) -> None:
         """Count a request by the status of its answer. Failures while the service starts do not count."""
         if request.kind is not None or request.is_probe:  # the gate itself may have answered others
-            self._has_answered |= 0 < answered.status < 500
+            self._has_answered |= 0 < tracker.status < 500
         if request.kind is None:
             return
         if request.kind is RequestKind.PUSH and status in DROPS:
             self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
-        outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
+        outcome = Outcome.ABANDONED if tracker.is_abandoned else outcome_of(status)
         if self._is_starting() and outcome is Outcome.FAILED:
             return
         self._instruments.count(
@@ -179,13 +179,13 @@ class Gate:
         if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
-        received = time.monotonic()
+        received_at = time.monotonic()
         try:
             ticket = await self._room.enter(request.kind, request.mesh) if request.kind else None
             if request.kind and ticket is None:
                 raise self._refusal()
             try:
-                await self._send_until(received, seconds, request, scope, body, receive, send)
+                await self._send_until(received_at, seconds, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
@@ -193,19 +193,19 @@ class Gate:
             self._buffered -= len(body)
 
     def _request(self, scope: Scope) -> Request:
-        path, live = scope["path"], self._front.deadline_seconds
+        path, seconds = scope["path"], self._front.deadline_seconds
         if OPEN_ENDED.fullmatch(path):
             return Request(None, "", None)
         if UNLIMITED.fullmatch(path):
             if self._is_starting() and is_page_request(scope):
-                live = min(live, STARTING_PAGE_SECONDS)
-            return Request(None, "", live, is_probe=path in PROBES)
+                seconds = min(seconds, STARTING_PAGE_SECONDS)
+            return Request(None, "", seconds, is_probe=path in PROBES)
         if path == SCORE:
-            return Request(RequestKind.BATCH, "", live)
-        found = MESH.fullmatch(path)
-        if found is None or scope["method"] != "POST":
-            return Request(RequestKind.READ, "", live)
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live)
+            return Request(RequestKind.BATCH, "", seconds)
+        match = MESH.fullmatch(path)
+        if match is None or scope["method"] != "POST":
+            return Request(RequestKind.READ, "", seconds)
+        return Request(POSTS.get(match[2], RequestKind.READ), match[1], seconds)
 
     def _refusal(self) -> Overloaded:
         wait = self._admission.retry_after_seconds()
@@ -223,12 +223,12 @@ class Gate:
             DocumentTooLarge: it is too long for any route.
             Overloaded: other bodies use all the reserved memory.
         """
-        started, trickles, size = time.monotonic(), 0, 0
+        start, trickles, size = time.monotonic(), 0, 0
         pieces: list[bytes] = []
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                until = started + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
+                until = start + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
@@ -256,7 +256,7 @@ class Gate:
             self._buffered -= size
             raise SlowRequest(
                 f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
-                f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - start:.1f} s; send it faster"
             ) from None
         except BaseException:  # also if the request is cancelled
             self._buffered -= size
@@ -264,7 +264,7 @@ class Gate:
 
     async def _send_until(
         self,
-        received: float,
+        received_at: float,
         seconds: float,
         request: Request,
         scope: Scope,
@@ -275,23 +275,22 @@ class Gate:
         """Send the request to the replicas, and repeat it if one drops it, until it is answered or the deadline passes.
 
         Args:
-            received: when the whole request had arrived, s of the monotonic clock: a wait for capacity counts, too.
-            seconds: time to its deadline.
-            request, scope, body, receive, send: the request's.
+            received_at: when the whole request had arrived, s of the monotonic clock: a wait for capacity counts, too.
+            seconds: time from then to its deadline.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
-        until = received + SLACK * seconds
+        until = received_at + SLACK * seconds
         headers = [(name, value) for name, value in scope["headers"] if name != WAITED.encode()]
         try:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
-                    attempt, watched = Attempt(send), send.watch(receive)
-                    waited = f"{time.monotonic() - received:.6f}"
-                    sent = {**scope, "headers": [*headers, (WAITED.encode(), waited.encode())]}
+                    attempt, watched_receive = Attempt(send), send.watch(receive)
+                    wait = f"{time.monotonic() - received_at:.6f}"
+                    attempt_scope = {**scope, "headers": [*headers, (WAITED.encode(), wait.encode())]}
                     if is_handed:
-                        await self._app(hand_body(sent, body), watched, attempt)
+                        await self._app(hand_body(attempt_scope, body), watched_receive, attempt)
                     else:
-                        await self._app(sent, replay_body(body, watched), attempt)
+                        await self._app(attempt_scope, replay_body(body, watched_receive), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if attempt.is_not_found and self._has_answered:  # Serve knows the applications: it is theirs

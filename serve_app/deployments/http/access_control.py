@@ -57,10 +57,10 @@ async def _caller(scope: Scope) -> Principal:
 
 
 def principal_of(request: Request) -> Principal:
-    found: Principal = getattr(request.state, PRINCIPAL)
-    return found
+    principal: Principal = getattr(request.state, PRINCIPAL)
+    return principal
 
 
 def access_rules() -> Access:
-    found: Access = replica.ingress().access
-    return found
+    access: Access = replica.ingress().access
+    return access

@@ -45,13 +45,12 @@ class Note:
     is_recorded: bool = False
     makes_room: bool = False
 
-    def update(self, **known: object) -> None:
-        self.record = self.record.model_copy(update=known)
+    def update(self, **fields: object) -> None:
+        self.record = self.record.model_copy(update=fields)
 
     def add_names(self, *names: str) -> None:
         """Add the names of the things that the request changes."""
-        added = (short(name) for name in names if name)
-        self.update(names=[*self.record.names, *added][:MAX_NAMES])
+        self.update(names=[*self.record.names, *(short(name) for name in names if name)][:MAX_NAMES])
 
     async def begin(self) -> None:
         """Record a change before it is made.
@@ -128,7 +127,7 @@ def make_note(scope: Scope) -> Note:
     state: dict[str, Any] = scope["state"]
     principal: Principal = state[PRINCIPAL]
     ingress = replica.ingress()
-    found = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+    request_id = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
     now = datetime.now(UTC)
     return Note(
         ingress.backend,
@@ -140,7 +139,7 @@ def make_note(scope: Scope) -> Note:
             mesh="",
             names=[],
             address=ingress.access.locate(scope),
-            request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
+            request=request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8),
             status=None,
             **_identity(principal),
         ),
@@ -162,10 +161,10 @@ async def record_change(request: Request) -> None:
     note: Note | None = getattr(request.state, NOTE, None)
     if note is None:
         return
-    route, found = request.scope["route"], request.path_params
-    mesh = str(found.get("mesh", ""))
+    route, parameters = request.scope["route"], request.path_params
+    mesh = str(parameters.get("mesh", ""))
     note.update(action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
-    note.add_names(*(str(value) for name, value in found.items() if name != "mesh"))
+    note.add_names(*(str(value) for name, value in parameters.items() if name != "mesh"))
     if is_change(request.method, route.path):
         note.makes_room = request.method == "DELETE"
         await note.begin()

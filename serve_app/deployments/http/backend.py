@@ -30,19 +30,19 @@ class SingleFlight(Generic[T]):
     """Running calls by key: a second caller with the same key waits for the first call. Use it from one event loop."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Hashable, asyncio.Task[T]] = {}
+        self._calls: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of ``call``. The call continues if one caller is cancelled, since others may wait for
         it."""
-        task = self._under_way.get(key)
+        task = self._calls.get(key)
         if task is None:
-            task = self._under_way[key] = start_task(_run(call))
+            task = self._calls[key] = start_task(_run(call))
             task.add_done_callback(lambda _: self._end(key))
         return await asyncio.shield(task)
 
     def _end(self, key: Hashable) -> None:
-        task = self._under_way.pop(key)
+        task = self._calls.pop(key)
         if not task.cancelled():
             task.exception()  # retrieve it, in case no caller remains to do so
 
@@ -76,15 +76,15 @@ class Backend:
         """
         return with_session(self.sessions, check_mesh_name(mesh))
 
-    def of(self, mesh: str) -> SessionApi:
-        """The API of the session that owns a mesh. Errors as in :meth:`session_of`."""
+    def api(self, mesh: str) -> SessionApi:
+        """The API of the session that owns a mesh. Raises the error of :meth:`session_of`."""
         return api_of(self.session_of(mesh))
 
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``, it counts from when the gate had received
         all of it."""
-        waited = float(request.headers.get(WAITED, 0.0)) if request else 0.0
-        return Deadline.after(self._deadline_seconds - waited)
+        wait_seconds = float(request.headers.get(WAITED, 0.0)) if request else 0.0
+        return Deadline.after(self._deadline_seconds - wait_seconds)
 
     @overload
     async def ask(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...

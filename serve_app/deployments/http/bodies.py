@@ -33,15 +33,15 @@ GZIP = 16 + zlib.MAX_WBITS  # for zlib: with a gzip header
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBody:
-    """A packed snapshot, and the names in changes that were left out because they name no service: a mistake in a
-    deploy's announcement must not cost the verdict."""
+    """A packed snapshot, and the services of changes that were left out because their names are invalid: a mistake in
+    a deploy's announcement must not cost the verdict."""
 
     packed: bytes
     left_out: tuple[str, ...]
 
     @classmethod
-    def of(cls, snapshot: MeshSnapshot) -> "SnapshotBody":
-        left_out = tuple(one.service for one in snapshot.changes if not is_service_name(one.service))
+    def from_snapshot(cls, snapshot: MeshSnapshot) -> "SnapshotBody":
+        left_out = tuple(change.service for change in snapshot.changes if not is_service_name(change.service))
         if left_out:
             snapshot = replace(snapshot, changes=tuple(c for c in snapshot.changes if c.service not in left_out))
         return cls(pack_snapshot(snapshot), left_out)
@@ -49,8 +49,9 @@ class SnapshotBody:
     @property
     def headers(self) -> dict[str, str]:
         """The response headers."""
-        said = [f"change of {ascii(name)[:SHOWN]}: expected namespace/name" for name in self.left_out[:ERRORS_LISTED]]
-        return {LEFT_OUT: "; ".join(said)} if said else {}
+        names = self.left_out[:ERRORS_LISTED]
+        warnings = (f"change of {ascii(name)[:SHOWN]}: expected namespace/name" for name in names)
+        return {LEFT_OUT: "; ".join(warnings)} if names else {}
 
 
 async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> SnapshotBody:
@@ -70,7 +71,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         snapshot = decode_snapshot(body, media_type, _counts(limits))
         if now is not None:
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
-        return SnapshotBody.of(snapshot)
+        return SnapshotBody.from_snapshot(snapshot)
 
     return await _read(request, limits.max_body_bytes, pack)
 
@@ -84,11 +85,11 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, min_count: 
         snapshots = json_body.decode_many(body, _counts(limits))
         if len(snapshots) < min_count:
             raise error_at("/snapshots", f"expected at least {min_count} snapshots, got {len(snapshots)}; send more")
-        for number, (one, after) in enumerate(pairwise(snapshots), 1):
-            if after.observed_at <= one.observed_at:
-                detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
+        for number, (before, after) in enumerate(pairwise(snapshots), 1):
+            if after.observed_at <= before.observed_at:
+                detail = f"expected a time after {before.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
                 raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
-        return [SnapshotBody.of(snapshot).packed for snapshot in snapshots]
+        return [SnapshotBody.from_snapshot(snapshot).packed for snapshot in snapshots]
 
     return await _read(request, limits.max_body_bytes, pack)
 
@@ -103,7 +104,7 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
     return await _read(request, MAX_ACTION_BYTES, decode_json)
 
 
-def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
+def schema_decoder(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
     """Return a decoder for this schema, for :func:`read_document`; ``empty``: the body to use if there is none."""
     return lambda body: validate_document(json_text.parse(body.strip() or empty), schema)
 
@@ -121,14 +122,14 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
     body = await _body(request, MAX_METRICS_BYTES)
 
     def decode() -> tuple[list[Point], int]:
-        points, ignored = otlp.decode_metrics(_unzip(body) if encoding == "gzip" else body, media_type)
+        points, ignored_count = otlp.decode_metrics(_unzip(body) if encoding == "gzip" else body, media_type)
         if points:
             newest = datetime.fromtimestamp(max(point.at for point in points) // 10**9, UTC)
             require_not_ahead(newest, now, limits.max_ahead_seconds)
-        return points, ignored
+        return points, ignored_count
 
-    points, ignored = await asyncio.to_thread(decode)
-    return points, ignored, media_type
+    points, ignored_count = await asyncio.to_thread(decode)
+    return points, ignored_count, media_type
 
 
 async def read_json(request: Request, max_bytes: int) -> Any:
@@ -180,14 +181,14 @@ def _unzip(body: bytes) -> bytes:
     """Unpack gzip, up to ``MAX_METRICS_BYTES``, so that a small body cannot use up the memory."""
     unpacker = zlib.decompressobj(GZIP)
     try:
-        found = unpacker.decompress(body, MAX_METRICS_BYTES + 1)
+        content = unpacker.decompress(body, MAX_METRICS_BYTES + 1)
     except zlib.error as error:
         raise MalformedDocument(f"body: expected gzip, got {error}; correct content-encoding") from None
-    if len(found) > MAX_METRICS_BYTES:
+    if len(content) > MAX_METRICS_BYTES:
         raise _too_long(MAX_METRICS_BYTES, "more when unpacked")
     if not unpacker.eof or unpacker.unused_data:
         raise MalformedDocument("body: expected one complete gzip stream; send it again")
-    return found
+    return content
 
 
 def _media_type(request: Request) -> str:
@@ -217,8 +218,8 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     return b"".join(pieces)  # the gate sends a single piece, which is not copied
 
 
-def _too_long(max_bytes: int, came: str) -> DocumentTooLarge:
+def _too_long(max_bytes: int, size: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {max_bytes} bytes, got {came}; send less, or split the mesh; for snapshots, "
+        f"body: expected at most {max_bytes} bytes, got {size}; send less, or split the mesh; for snapshots, "
         "limits.max_body_bytes can be raised"
     )

@@ -38,7 +38,7 @@ from serve_app.runtime import replica
 VERSION = version("tagae")
 # Content types that another site's page can make a browser post without a preflight request;
 # https://fetch.spec.whatwg.org, "CORS-safelisted request-header".
-UNASKED = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+SIMPLE_TYPES = ("", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 MeshName = Annotated[
     str,
     Path(
@@ -47,14 +47,12 @@ MeshName = Annotated[
         json_schema_extra={"pattern": f"^{MESH_NAME}$"},  # documented here, checked by check_mesh_name
     ),
 ]
-
-
-_DESCRIBED: dict[type[Document], None] = {}  # body documents, in order
+_BODIES: dict[type[Document], None] = {}  # body documents, in order
 
 
 def _refer_to(document: type[Document]) -> dict[str, str]:
     """A reference to a body's schema, which is added to the OpenAPI document."""
-    _DESCRIBED[document] = None
+    _BODIES[document] = None
     return {"$ref": f"#/components/schemas/{document.__name__}"}
 
 
@@ -90,45 +88,41 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        bodies: list[type[Document]] = [*_DESCRIBED, Problem]
+        bodies: list[type[Document]] = [*_BODIES, Problem]
         for document in bodies:
-            described = document.model_json_schema(ref_template="#/components/schemas/{model}")
-            documents |= described.pop("$defs", {}) | {document.__name__: described}
-        operations = ((path, *one) for path, methods in schema["paths"].items() for one in methods.items())
-        for path, method, operation in operations:
-            more = (AuditGone,) if is_change(method.upper(), path) else ()
-            operation["responses"] = _with_refusals(operation["responses"], *more)
-            for parameter in operation.get("parameters", ()):
-                # FastAPI's marker for "no example" is a different object in a replica, and would be shown as an
-                # example.
-                parameter.pop("example", None)
+            definition = document.model_json_schema(ref_template="#/components/schemas/{model}")
+            documents |= definition.pop("$defs", {}) | {document.__name__: definition}
+        for path, operations in schema["paths"].items():
+            for method, operation in operations.items():
+                errors = (AuditGone,) if is_change(method.upper(), path) else ()
+                operation["responses"] = _with_refusals(operation["responses"], *errors)
+                for parameter in operation.get("parameters", ()):
+                    # FastAPI's marker for "no example" is a different object in a replica, and would be shown as one.
+                    parameter.pop("example", None)
         return schema
 
 
 def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[str, Any]:
     """An operation's responses, including responses of the gate and access control, and ``more`` errors."""
-    before = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
-    refusals = problems.describe_errors(*before, HeadersTooLarge, *more)
-    merged = dict(responses)
-    for status, refusal in ((str(status), refusal) for status, refusal in refusals.items()):
-        known = merged.get(status)
-        if known is None:
-            merged[status] = refusal
-        else:
-            merged[status] = {**known, "description": f"{known['description']}; {refusal['description']}"}
-    return dict(sorted(merged.items()))
+    errors = (BadHost, Unauthenticated, Forbidden, CrossOrigin, WrongHost, TooManyFailedLogins, SlowRequest)
+    merged_responses = dict(responses)
+    for code, refusal in problems.describe_errors(*errors, HeadersTooLarge, *more).items():
+        response = responses.get(str(code))
+        descriptions = f"{response['description']}; {refusal['description']}" if response else refusal["description"]
+        merged_responses[str(code)] = {**(response or refusal), "description": descriptions}
+    return dict(sorted(merged_responses.items()))
 
 
 def add_server_timing(app: ASGIApp) -> ASGIApp:
     """Middleware: adds ``Server-Timing`` to every answer, unless the route has already added it with more stages."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
+        start = time.perf_counter()
 
         async def send_timed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - started}))
+                headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - start}))
             await send(message)
 
         await app(scope, receive, send_timed)
@@ -166,7 +160,7 @@ def server_timing(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{stage};dur={1000 * duration:.2f}" for stage, duration in seconds.items())
 
 
-async def only_known_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse unknown query parameters: ignoring a misspelt one would give a wrong answer. Probes and scrapes may send
     any.
 
@@ -176,18 +170,18 @@ async def only_known_parameters(request: Request) -> None:
     route: APIRoute = request.scope["route"]
     if not route.path.startswith("/v1/"):
         return
-    known = [field.alias for field in route.dependant.query_params]
+    parameters = [field.alias for field in route.dependant.query_params]
     for name in request.query_params:
-        if name not in known:
+        if name not in parameters:
             raise InvalidParameter(
-                f"query: {name[:80]!r} is not a parameter of this route; expected {', '.join(known) or 'none'}; "
+                f"query: {name[:80]!r} is not a parameter of this route; expected {', '.join(parameters) or 'none'}; "
                 "correct the name or leave it out"
             )
         if len(request.query_params.getlist(name)) > 1:
             raise InvalidParameter(f"query: expected {name!r} once, got it several times; keep one")
 
 
-async def only_own_pages(request: Request) -> None:
+async def refuse_foreign_pages(request: Request) -> None:
     """Refuse requests that other sites' pages could make a browser post. For all other requests, a browser sends a
     preflight request first, which is refused (``OPTIONS`` is 405).
 
@@ -195,7 +189,7 @@ async def only_own_pages(request: Request) -> None:
         UnsupportedMediaType: the content type is one that any page can send.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method == "POST" and "origin" in request.headers and media_type in UNASKED:
+    if request.method == "POST" and "origin" in request.headers and media_type in SIMPLE_TYPES:
         raise UnsupportedMediaType(
             f"content-type: expected application/json or a binary format from a page, got {media_type or 'none'!r}; "
             "set the content type of the body"
@@ -226,7 +220,7 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         docs_url=None,  # its scripts come from other servers
         redoc_url=None,
         redirect_slashes=False,  # a redirect would be followed with another method, or without the body
-        dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],
+        dependencies=[Depends(refuse_foreign_pages), Depends(refuse_unknown_parameters), Depends(record_change)],
         generate_unique_id_function=lambda route: route.name,
     )
     http.add_middleware(audit_requests)

@@ -20,11 +20,11 @@ def answer_page_files(app: ASGIApp) -> ASGIApp:
     application gets all other requests, including requests for files that do not exist."""
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        chosen = app
+        responder = app
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
             # The file never changes, since its path has a digest.
-            chosen = add_server_timing(file_response(file, Headers(scope=scope), CACHE_PERMANENTLY))
-        await chosen(scope, receive, send)
+            responder = add_server_timing(file_response(file, Headers(scope=scope), CACHE_PERMANENTLY))
+        await responder(scope, receive, send)
 
     return respond
 
@@ -57,14 +57,14 @@ def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, 
         headers: the answer's headers.
     """
     headers = {**headers, "vary": "accept-encoding"}
-    accepted = request.get("accept-encoding", "")
+    codings = request.get("accept-encoding", "")
     for coding, content in (("br", file.brotli), ("gzip", file.zipped)):
-        if content is not None and _accepts(accepted, coding):
+        if content is not None and _accepts(codings, coding):
             return Response(content, headers={**headers, "content-encoding": coding}, media_type=file.media_type)
     return Response(file.plain, headers=headers, media_type=file.media_type)
 
 
 def _accepts(header: str, coding: str) -> bool:
     """Whether ``Accept-Encoding`` names a coding, with a weight above 0 (RFC 9110, 12.5.3)."""
-    named = (one.partition(";") for one in header.lower().split(","))
-    return any(name.strip() == coding and not REFUSED.fullmatch(weight) for name, _, weight in named)
+    entries = (entry.partition(";") for entry in header.lower().split(","))
+    return any(name.strip() == coding and not REFUSED.fullmatch(weight) for name, _, weight in entries)

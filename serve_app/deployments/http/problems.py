@@ -63,8 +63,11 @@ def _refuse_route(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    asked = ({**request.scope, "method": method} for method in METHODS)
-    return [one["method"] for one in asked if any(r.matches(one)[0] is Match.FULL for r in request.app.routes)]
+    def is_allowed(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return list(filter(is_allowed, METHODS))
 
 
 def _refuse_parameter(request: Request, error: Exception) -> Response:
@@ -72,8 +75,8 @@ def _refuse_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # registered for this error
     first = error.errors()[0]
     place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    refused = InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")
-    return refuse(request.app.state.instruments, refused)
+    refusal = InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")
+    return refuse(request.app.state.instruments, refusal)
 
 
 def _response(document: Problem, headers: dict[str, str] | None = None) -> Response:

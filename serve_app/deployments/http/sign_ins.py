@@ -58,12 +58,12 @@ class SignIns:
     async def _end(self, id: str, until: float) -> bool:
         async with self._lock:
             is_new = await self._backend.ask(self._backend.records.sign_ins.add, id, until)
-            self._access.ended |= {id}
+            self._access.ended_sign_ins |= {id}
         return is_new
 
     async def _read(self) -> None:
         async with self._lock:
-            self._access.ended = await self._backend.ask(self._backend.records.sign_ins.all)
+            self._access.ended_sign_ins = await self._backend.ask(self._backend.records.sign_ins.all)
 
     async def _keep_reading(self) -> None:
         while time.monotonic() - self._used_at < IDLE_SECONDS:

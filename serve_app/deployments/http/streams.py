@@ -68,11 +68,11 @@ class VerdictStreams:
         self._numbers = count()
         self._shared: SingleFlight[NewVerdicts] = SingleFlight()
 
-    async def open(self, mesh: str, seen: datetime | None, is_valid: Callable[[], bool]) -> EventStream:
+    async def open(self, mesh: str, last_seen: datetime | None, is_valid: Callable[[], bool]) -> EventStream:
         """Open a stream.
 
         Args:
-            seen: time of the reader's last verdict; None: begin with the newest.
+            last_seen: time of the reader's last verdict; None: begin with the newest.
             is_valid: whether the reader still has access; the stream ends when it returns False.
 
         Raises:
@@ -88,14 +88,14 @@ class VerdictStreams:
         with ExitStack() as slot:
             self._open += 1
             slot.callback(self._close)
-            first = await self._ask(mesh, seen, 0.0, 0)  # an unknown mesh is refused before the stream begins
-            return EventStream(self._events(mesh, seen, first, is_valid), slot.pop_all())
+            first = await self._ask(mesh, last_seen, 0.0, 0)  # an unknown mesh is refused before the stream begins
+            return EventStream(self._events(mesh, last_seen, first, is_valid), slot.pop_all())
 
     def _close(self) -> None:
         self._open -= 1
 
     async def _events(
-        self, mesh: str, seen: datetime | None, found: NewVerdicts, is_valid: Callable[[], bool]
+        self, mesh: str, last_seen: datetime | None, news: NewVerdicts, is_valid: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """Yield events until the stream reaches its maximum age, or the reader's token is no longer valid."""
         ends = time.monotonic() + STREAM_SECONDS
@@ -104,25 +104,27 @@ class VerdictStreams:
         try:
             yield RECONNECT
             while time.monotonic() < ends and is_valid():
-                yield found.events or (b": nothing new\n\n" if found.revision == revision else CHANGED)
-                seen, revision = found.newest or seen, found.revision
+                yield news.events or (b": nothing new\n\n" if news.revision == revision else CHANGED)
+                last_seen, revision = news.newest or last_seen, news.revision
                 ticks = math.ceil(self._open / STREAMS_PER_TICK)
                 await asyncio.sleep(TICK_SECONDS * ticks - time.monotonic() % (TICK_SECONDS * ticks))
                 # Streams whose readers have the same last verdict share one call; most do.
-                ask = partial(self._ask, mesh, seen, WAIT_SECONDS, revision)
-                found = await self._shared.do((mesh, seen, revision), ask)
+                ask = partial(self._ask, mesh, last_seen, WAIT_SECONDS, revision)
+                news = await self._shared.do((mesh, last_seen, revision), ask)
                 await asyncio.sleep(TICK_SECONDS * (number % ticks))
         except ServeError:
             return  # the page reconnects and gets the error as the answer
 
-    async def _ask(self, mesh: str, seen: datetime | None, seconds: float, revision: int) -> NewVerdicts:
-        """Read verdicts later than ``seen``; waits up to ``seconds`` for one, or for a new revision."""
+    async def _ask(self, mesh: str, last_seen: datetime | None, seconds: float, revision: int) -> NewVerdicts:
+        """Read verdicts later than ``last_seen``; wait up to ``seconds`` for one, or for a new revision."""
         caller = Caller(self._backend.deadline().extend(seconds))
-        meshes = self._backend.of(mesh).meshes
-        found, now = await caller.ask(meshes.new_verdicts, mesh, seen, MAX_VERDICTS_AT_ONCE, seconds, revision)
-        times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]
+        meshes = self._backend.api(mesh).meshes
+        documents, revision = await caller.ask(
+            meshes.new_verdicts, mesh, last_seen, MAX_VERDICTS_AT_ONCE, seconds, revision
+        )
+        times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in documents]
         events = (
             b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)
-            for at, document in zip(times, found, strict=True)
+            for at, document in zip(times, documents, strict=True)
         )
-        return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None, now)
+        return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None, revision)

@@ -24,18 +24,18 @@ def trace_requests(app: ASGIApp, place: str) -> ASGIApp:
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if found is None:
+        match = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if match is None:
             await app(scope, receive, send)
             return
-        with set_log_context(found["mesh"]):
+        with set_log_context(match["mesh"]):
             if not spans.is_recording():
                 await app(scope, receive, send)
                 return
-            route = f"/v1/meshes/{{mesh}}/{found['what']}"
+            route = f"/v1/meshes/{{mesh}}/{match['what']}"
             parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER), "")
-            about: dict[str, spans.Value] = {"mesh": found["mesh"], "http.request.method": "POST", "http.route": route}
-            with spans.span(f"{place} POST {route}", parent, "server", **about) as span:
+            http: dict[str, spans.Value] = {"http.request.method": "POST", "http.route": route}
+            with spans.span(f"{place} POST {route}", parent, "server", mesh=match["mesh"], **http) as span:
 
                 async def send_noted(message: Message) -> None:
                     if message["type"] == "http.response.start":
@@ -44,8 +44,8 @@ def trace_requests(app: ASGIApp, place: str) -> ASGIApp:
                             span.fail("")
                     await send(message)
 
-                others = [(name, value) for name, value in scope["headers"] if name != _HEADER]
-                headers = [*others, (_HEADER, spans.traceparent().encode())]
+                other_headers = [(name, value) for name, value in scope["headers"] if name != _HEADER]
+                headers = [*other_headers, (_HEADER, spans.traceparent().encode())]
                 await app({**scope, "headers": headers}, receive, send_noted)
 
     return answer

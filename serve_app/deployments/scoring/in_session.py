@@ -103,13 +103,14 @@ class SessionRunner(SnapshotRunner):
             DeadlineExceeded: no time is left.
         """
         backend = self._backend
-        started = time.perf_counter()
+        start = time.perf_counter()
         outcomes = await self.run(SCORE, score_parts, self.checkpoint.network, prepared)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         model = self.checkpoint.digest
         observe_pass(backend.instruments, [prepared.whole], seconds, model)
         groups = [
-            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
+            scores if isinstance(scores, Exception) else ScoredGroup(backend.replica, model, scores, seconds)
+            for scores in outcomes
         ]
         scores = self.accept_scores(len(outcomes), groups)
         backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)
@@ -123,7 +124,7 @@ def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores
     """Score the parts in one pass over the uncut mesh. If that fails, score them separately, which needs less
     memory."""
     try:
-        return [(one,) for one in score_whole(network, prepared)]
+        return [(part_score,) for part_score in score_whole(network, prepared)]
     except Exception as error:
         tasks = cut_tasks(prepared)
         if len(tasks) == 1:

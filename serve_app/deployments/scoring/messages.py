@@ -43,12 +43,12 @@ class ScorerInfo:
     Attributes:
         device: ``cpu`` or ``cuda``.
         model: digest of the weights.
-        refused: a sentence for each configured checkpoint that is not in use, with the reason.
+        refusals: a sentence for each configured checkpoint that is not in use, with the reason.
         receivers: for each receiver of notifications with a problem, a sentence for everyone, and one with its address.
     """
 
     device: str
     kernels: str
     model: str
-    refused: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
     receivers: tuple[tuple[str, str], ...] = ()

@@ -79,9 +79,9 @@ def _smallest_mesh() -> MeshSnapshot:
 def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], seconds: float, model: str) -> None:
     """Record one pass; ``model``: the weights' digest."""
     instruments.observe(INFERENCE, seconds, model_version=model)
-    fetched, recomputed = count_neighbours(tasks)
-    instruments.count(NEIGHBOURS_FETCHED, fetched)
-    instruments.count(NEIGHBOURS_RECOMPUTED, recomputed)
+    neighbours, shared_services = count_neighbours(tasks)
+    instruments.count(NEIGHBOURS_FETCHED, neighbours)
+    instruments.count(NEIGHBOURS_RECOMPUTED, shared_services)
 
 
 def measure_memory(device: torch.device, instruments: Instruments) -> None:
@@ -89,8 +89,8 @@ def measure_memory(device: torch.device, instruments: Instruments) -> None:
     if device.type != "cuda":
         return
     stats = torch.cuda.memory_stats(device)
-    reserved = stats.get("reserved_bytes.all.current", 0)
-    unused = stats.get("inactive_split_bytes.all.current", 0)
+    reserved_bytes = stats.get("reserved_bytes.all.current", 0)
+    unused_bytes = stats.get("inactive_split_bytes.all.current", 0)
     instruments.set(GPU_MEMORY_PEAK, stats.get("allocated_bytes.all.peak", 0), device=str(device))
-    instruments.set(GPU_MEMORY_RESERVED, reserved, device=str(device))
-    instruments.set(GPU_MEMORY_FRAGMENTED, unused / reserved if reserved else 0.0, device=str(device))
+    instruments.set(GPU_MEMORY_RESERVED, reserved_bytes, device=str(device))
+    instruments.set(GPU_MEMORY_FRAGMENTED, unused_bytes / reserved_bytes if reserved_bytes else 0.0, device=str(device))

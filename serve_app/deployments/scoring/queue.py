@@ -22,7 +22,7 @@ Scores = tuple[PartitionScore, ...]
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """The scores of one group of parts.
+    """A group's scores.
 
     Attributes:
         replica: the replica that scored it.
@@ -124,12 +124,12 @@ class GroupQueue:
     def _next_batch(self) -> list[WaitingGroup]:
         """Take the most urgent groups from the queue, and refuse those that are too late."""
         now = monotonic()
-        late = [one for one in self._waiting if one.deadline.at <= now]
-        for waiting in late:
-            self._instruments.count(GROUPS_REFUSED)
-            waiting.answer(_late())
-        in_time = (one for one in self._waiting if one.deadline.at > now)
-        by_urgency = sorted(in_time, key=lambda one: (one.in_shadow, one.deadline.at))
+        by_urgency = sorted(self._waiting, key=lambda waiting: (waiting.in_shadow, waiting.deadline.at))
+        for waiting in by_urgency:
+            if waiting.deadline.at <= now:
+                self._instruments.count(GROUPS_REFUSED)
+                waiting.answer(_late())
+        by_urgency = [waiting for waiting in by_urgency if waiting.deadline.at > now]
         batch, self._waiting = by_urgency[: self._max_groups], by_urgency[self._max_groups :]
         for waiting in batch:
             self._instruments.observe(BATCH_WAIT, now - waiting.arrived_at)

@@ -99,8 +99,8 @@ class ReplicaRunner(SnapshotRunner):
             groups = balance(tasks, self._replicas.groups)
             answers = await asyncio.gather(*(self._ask(caller, group) for group in groups), return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
-            same = await asyncio.gather(*map(self._score_again, groups, outcomes))
-        return self.accept_scores(len(tasks), same)
+            outcomes = await asyncio.gather(*map(self._score_again, groups, outcomes))
+        return self.accept_scores(len(tasks), outcomes)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """Decide here about a mesh with one part, since a call takes longer than the decision. Otherwise, the
@@ -111,13 +111,13 @@ class ReplicaRunner(SnapshotRunner):
             try:
                 caller = Caller(self.deadline.take_share(DECIDING_SHARE), self.retries)
                 ask, mesh = self._replicas.meta.decide, self.mesh
-                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
-                if decided[0].model_digest == self.checkpoint.digest:
-                    return decided
-                why = f"it has other weights, {decided[0].model_digest}"
+                decision = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
+                if decision[0].model_digest == self.checkpoint.digest:
+                    return decision
+                reason = f"it has other weights, {decision[0].model_digest}"
             except (NoCapacity, DeadlineExceeded, *NOT_LOADED) as error:
-                why = f"it does not answer: {error}"
-            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.mesh, why)
+                reason = f"it does not answer: {error}"
+            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.mesh, reason)
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
@@ -140,11 +140,11 @@ class ReplicaRunner(SnapshotRunner):
                 replica,
                 outcome.model,
             )
-        started = time.perf_counter()
+        start = time.perf_counter()
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - started)
+        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - start)
 
 
 def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:
@@ -157,10 +157,10 @@ def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
     """At most ``count`` groups with about the same number of calls: the largest part first, each to the lightest group
     (Graham's LPT rule, within 4/3 of the optimum)."""
     groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
-    lightest = [(0, g) for g in range(len(groups))]
-    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
-        load, g = lightest[0]
-        groups[g].append(task)
+    lightest = [(0, i) for i in range(len(groups))]
+    for task in sorted(tasks, key=lambda task: (-len(task.edges), task.part)):
+        load, i = lightest[0]
+        groups[i].append(task)
         # A part without calls still has services to score.
-        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
+        heapq.heapreplace(lightest, (load + len(task.edges) + 1, i))
     return [tuple(group) for group in groups]

@@ -32,31 +32,33 @@ class SnapshotRunner:
 
     def __init__(self, mesh: str, deadline: Deadline, checkpoint: Checkpoint) -> None:
         self.mesh, self.deadline, self.checkpoint = mesh, deadline, checkpoint
-        self._scored: list[ScoredGroup] = []
+        self._scored_groups: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
         """Return the scores in the order of the parts. The others of the ``parts`` count as missing."""
-        self._scored = [group for group in groups if isinstance(group, ScoredGroup)]
+        self._scored_groups = [group for group in groups if isinstance(group, ScoredGroup)]
         for group in groups:
             if isinstance(group, Exception):
                 is_unknown = not isinstance(group, ServeError)
                 log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
-        scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
+        scores = sorted(
+            (score for group in self._scored_groups for score in group.scores), key=lambda score: score.part
+        )
         self.missing_parts = parts - len(scores)
         return scores
 
     @property
     def pass_seconds(self) -> float:
         """Duration of the longest network pass."""
-        return max((group.seconds for group in self._scored), default=0.0)
+        return max((group.seconds for group in self._scored_groups), default=0.0)
 
     @property
     def parts_by_replica(self) -> dict[str, int]:
         parts: Counter[str] = Counter()
-        for group in self._scored:
+        for group in self._scored_groups:
             parts[group.replica] += len(group.scores)
         return dict(parts)
 
@@ -76,7 +78,7 @@ class SnapshotRunner:
     def measure(self, stage: str, function: Callable[..., Any] | None = None) -> Iterator[None]:
         """Add the block's duration to the stage. The block is a span, named after the function that it calls, if
         any."""
-        started = time.perf_counter()
+        start = time.perf_counter()
         with stage_span(stage, function):
             yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start

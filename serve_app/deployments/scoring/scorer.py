@@ -53,9 +53,9 @@ class Scorer:
         # Always the same thread, because OpenMP keeps a pool for each calling thread.
         self._thread = ThreadPoolExecutor(1, "score")
         is_promised = device == "auto" and replica.has_gpu()
-        chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
-        self._weights, chosen = devices.place_weights(device, chosen, partial(self._load_weights, settings))
-        self._chosen, self._device = chosen, chosen.torch
+        placement = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
+        self._weights, placement = devices.place_weights(device, placement, partial(self._load_weights, settings))
+        self._placement, self._device = placement, placement.torch
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
         self._replica = replica.name()
@@ -72,7 +72,7 @@ class Scorer:
 
     async def check_health(self) -> None:
         """Serve calls this every second: set the gauges, and score a small probe."""
-        devices.report(self._chosen, self._instruments)
+        devices.report(self._placement, self._instruments)
         self._loader.measure()
         self._queue.measure()
         with suppress(torch.OutOfMemoryError):  # the CPU scores meanwhile
@@ -106,11 +106,11 @@ class Scorer:
         """
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
         waiting = WaitingGroup(group, deadline, checkpoint, in_shadow)
-        with span("scorer.score", trace, parts=len(group)) as recorded:
-            scored = await self._queue.score(waiting)
-            recorded.set(replica=self._replica, pass_seconds=scored.seconds)
+        with span("scorer.score", trace, parts=len(group)) as scorer_span:
+            result = await self._queue.score(waiting)
+            scorer_span.set(replica=self._replica, pass_seconds=result.seconds)
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
-        return scored
+        return result
 
     async def _load_model(self, pin: ModelPin, deadline: Deadline) -> Checkpoint:
         """Load a version's weights. If they are late, the caller learns this while it can still score in time."""
@@ -124,7 +124,7 @@ class Scorer:
         outcomes: dict[WaitingGroup, Outcome] = {}
         checkpoints = {waiting.checkpoint.digest: waiting.checkpoint for waiting in batch}
         for checkpoint in checkpoints.values():  # one pass per checkpoint
-            together = [one for one in batch if one.checkpoint.digest == checkpoint.digest]
+            together = [waiting for waiting in batch if waiting.checkpoint.digest == checkpoint.digest]
             outcomes |= await self._score_together(checkpoint, together)
         return [outcomes[waiting] for waiting in batch]
 
@@ -132,17 +132,17 @@ class Scorer:
         self, checkpoint: Checkpoint, batch: Sequence[WaitingGroup]
     ) -> dict[WaitingGroup, Outcome]:
         groups = [waiting.group for waiting in batch]
-        started = time.perf_counter()
+        start = time.perf_counter()
         outcomes = await self._in_thread(score_groups, checkpoint.network, groups)
         if self._device.type == "cuda":
             outcomes = await self._in_thread(self._repeat_on_cpu, checkpoint.network, groups, outcomes)
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
         digest = checkpoint.digest
         return {
-            waiting: one if isinstance(one, Exception) else ScoredGroup(self._replica, digest, one, seconds)
-            for waiting, one in zip(batch, outcomes, strict=True)
+            waiting: outcome if isinstance(outcome, Exception) else ScoredGroup(self._replica, digest, outcome, seconds)
+            for waiting, outcome in zip(batch, outcomes, strict=True)
         }
 
     def _repeat_on_cpu(

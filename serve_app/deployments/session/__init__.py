@@ -1,5 +1,5 @@
-"""The session: owns some of the meshes, and answers all questions about them.
+"""The session: owns some of the meshes, and answers all queries about them.
 
-:mod:`mesh_session` is the deployment. :mod:`reader` has the questions that change nothing. :mod:`service_graphs` has
-the counters of meshes whose collectors push metrics.
+:mod:`mesh_session` is the deployment. :mod:`reader` has the queries. :mod:`service_graphs` has the counters of meshes
+whose collectors push metrics.
 """

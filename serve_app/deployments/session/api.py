@@ -1,7 +1,7 @@
 """The API of a session: the objects whose methods other processes call, each about one subject.
 
-A new question, or a new change, is a method of one of them: nothing in between names it. The methods describe answers
-and errors.
+A new query or change is a method of such an object: nothing in between names it. The methods describe answers and
+errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from serve_app.runtime.rpc import Handle, RemoteApi
 
@@ -60,7 +60,7 @@ class SessionApi:
     page_thread: Executor
 
     async def call(self, subject: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The answer of a method on a subject. One that is no coroutine runs in a thread."""
+        """Call a subject's method, and return its result. A method that is no coroutine runs in a thread."""
         function = getattr(getattr(self, subject), method)
         if iscoroutinefunction(function):
             return await function(*args, **kwargs)
@@ -73,6 +73,4 @@ class SessionApi:
 
 def api_of(session: Handle[MeshSession]) -> SessionApi:
     """The API of a session in another process, typed as if it were here. Pass its methods to ``Caller.ask``."""
-    remote: Any = RemoteApi(session.call)
-    found: SessionApi = remote
-    return found
+    return cast("SessionApi", RemoteApi(session.call))

@@ -85,13 +85,13 @@ if TYPE_CHECKING:
 
 MeshRunner = SessionRunner | ReplicaRunner
 log = logging.getLogger(__name__)
-NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
-SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
-FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
+NOT_STORED = "(not stored)"  # in place of a mesh name, where snapshots are only scored
+SHADOW_SECONDS = 30.0  # time for a trial's other model to score a snapshot; no one waits for it
+FIRST_LOAD_SECONDS = 10.0  # for which a starting session waits for the registry's weights
 
 
 class MeshSession:
-    """Owner of some of the meshes.
+    """Owns some of the service's meshes.
 
     Args:
         scorer, meta: handles of the replicas that score; None: the session scores.
@@ -133,11 +133,11 @@ class MeshSession:
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
-        self._scored: dict[str, ScoringDocument] = {}  # by mesh, of those that this session advanced
+        self._scorings: dict[str, ScoringDocument] = {}  # by mesh, of those that this session advanced
         pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
         incidents = IncidentViews(self._meshes)
         self.api = SessionApi(
-            meshes=Reader(self._meshes, self._models, self._options, self._signal, self._scored),
+            meshes=Reader(self._meshes, self._models, self._options, self._signal, self._scorings),
             pages=pages,
             past=PastQueries(self._meshes),
             incidents=incidents,
@@ -162,7 +162,7 @@ class MeshSession:
         return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
+        """The average number of running pushes. Serve calls this periodically if it scales the sessions."""
         return self._load.report()
 
     async def check_health(self) -> None:
@@ -176,17 +176,17 @@ class MeshSession:
             self._start(self._models.follow_once())
         if self.api.models.is_check_due():
             self._start(self.api.models.check(), "the trial of a model could not be judged")
-        gone = 0.0
+        store_gone = 0.0
         try:
             await asyncio.to_thread(self._meshes.check)
         except StoreGone:  # was logged when it was first noticed
-            gone = 1.0
+            store_gone = 1.0
         except ServeError as error:
             log.warning("the store could not be checked: %s", error)
-        self._instruments.set(STORE_GONE, gone)
-        cached = self._meshes.cached
-        self._instruments.set(MESHES_HELD, len(cached))
-        self._instruments.set(MESHES_HELD_BYTES, cached.bytes + self._models.size_bytes())
+        self._instruments.set(STORE_GONE, store_gone)
+        cache = self._meshes.cached
+        self._instruments.set(MESHES_HELD, len(cache))
+        self._instruments.set(MESHES_HELD_BYTES, cache.bytes + self._models.size_bytes())
         self._models.measure()
         if self._gpu_unused:
             self._instruments.set(GPU_UNUSED, 1.0, reason=self._gpu_unused)
@@ -195,73 +195,71 @@ class MeshSession:
         await self._backend.check()
 
     async def call(self, subject: str, method: str, *args: Any, **kwargs: Any) -> Any:
-        """The answer of a method of the API (:class:`~serve_app.deployments.session.api.SessionApi`)."""
+        """Call a method of the API (:class:`~serve_app.deployments.session.api.SessionApi`)."""
         return await self.api.call(subject, method, *args, **kwargs)
 
     async def push(
         self,
         mesh: str,
-        packed: bytes,
+        content: bytes,
         deadline: Deadline,
         events: tuple[ClusterEvent, ...] = (),
         trace: str = "",
         *,
-        replayed: bool = False,
-        connected: bool = False,
+        is_replay: bool = False,
+        is_connected: bool = False,
     ) -> SnapshotAnswer:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
         Args:
-            packed: the snapshot as the store keeps it.
-            deadline: after which nothing is stored.
-            events: recent Kubernetes events of the mesh, newest first; shown with incidents.
-            trace: ``traceparent`` of the caller; so in all methods.
-            replayed, connected: as of :class:`NextSnapshot`.
+            content, events, is_replay, is_connected: see :class:`NextSnapshot`.
+            deadline: nothing is stored after it.
+            trace: the caller's ``traceparent``, as in all methods.
         """
-        push = NextSnapshot(mesh, packed, events=events, replayed=replayed, connected=connected)
+        push = NextSnapshot(mesh, content, events=events, is_replay=is_replay, is_connected=is_connected)
         runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
             try:
-                stored = await self._push(push, runner)
+                result = await self._push(push, runner)
             except Exception as error:
                 self._count_failure(mesh, runner.checkpoint.digest, error)
                 raise
-            if stored.computed is None:
-                return SnapshotAnswer(stored.document)
-            advanced, entry = stored.computed
-            with set_log_context(mesh, advanced.mesh.state.sequence):
-                self._follow_up(mesh, advanced, entry)
-        self._scored[mesh] = ScoringDocument(
+            if result.computation is None:
+                return SnapshotAnswer(result.document)
+            results, entry = result.computation
+            with set_log_context(mesh, results.mesh.state.sequence):
+                self._follow_up(mesh, results, entry)
+        self._scorings[mesh] = ScoringDocument(
             place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
         )
-        return runner.answer(stored.document)
+        return runner.answer(result.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
-        """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
-        :meth:`push` and :meth:`ServiceGraphs.add`."""
+        """Count data points of a service graph, and push the snapshot of the interval that they end. Raises the errors
+        of :meth:`push` and :meth:`ServiceGraphs.add`."""
 
         async def push(snapshot: MeshSnapshot) -> None:
             await self.push(mesh, pack_snapshot(snapshot), deadline, trace=trace)
 
         await self._service_graphs.add(mesh, points, push)
 
-    async def baseline(self, mesh: str, packed: bytes, deadline: Deadline, trace: str = "") -> None:
+    async def baseline(self, mesh: str, content: bytes, deadline: Deadline, trace: str = "") -> None:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
-            await self._push(NextSnapshot(mesh, packed, counted=False), await self._runner(mesh, deadline))
+            await self._push(NextSnapshot(mesh, content, is_counted=False), await self._runner(mesh, deadline))
 
-    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
-        """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
+    async def score(self, snapshots: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
+        """Score a mesh's last snapshot against those before it, all in order of time. Stores nothing.
 
         Raises:
             ServeError: it could not be scored, or not in time.
         """
         runner, mesh = await self._runner(ALL_MESHES, deadline), Mesh()
-        with spans.span("session.score", trace, snapshots=len(packed)), self._load.work():
-            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
-                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
-                mesh = advanced.mesh
-        document = encode_verdict(advanced.verdict).model_dump_json().encode()
+        with spans.span("session.score", trace, snapshots=len(snapshots)), self._load.work():
+            for snapshot in snapshots:  # one by one, so that pushes of other meshes have their turn in between
+                results = await runner.run_all(partial(self._advance, runner, mesh, snapshot))
+                mesh = results.mesh
+        document = encode_verdict(results.verdict).model_dump_json().encode()
         return runner.answer(document)
 
     async def delete(self, mesh: str) -> None:
@@ -272,7 +270,7 @@ class MeshSession:
         """
         async with self._steps.lock(mesh):
             self._meshes.cached.drop(mesh)
-            self._scored.pop(mesh, None)
+            self._scorings.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self.api.call("pages", "forget", mesh)
             self._signal.notify(mesh)
@@ -290,30 +288,30 @@ class MeshSession:
             self._backend.info(Caller(deadline)),
             asyncio.to_thread(self.api.receivers.problems),
         )
-        return replace(info, refused=(*info.refused, *self._models.missing), receivers=problems)
+        return replace(info, refusals=(*info.refusals, *self._models.missing), receivers=problems)
 
     async def _runner(self, mesh: str, deadline: Deadline) -> MeshRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
         return self._backend.runner(mesh or NOT_STORED, deadline, model)
 
-    async def _advance(self, runner: MeshRunner, mesh: Mesh, packed: bytes) -> StageResults:
-        snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
+    async def _advance(self, runner: MeshRunner, mesh: Mesh, content: bytes) -> StageResults:
+        snapshot = await runner.run(PREPARE, unpack_snapshot, content, *mesh.state.window[-1:])
         return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(self, push: NextSnapshot, runner: MeshRunner) -> PushResult:
         with self._load.work():
-            stored = await self._steps.push(push, options(self._settings, push.mesh), runner)
-        if stored.computed is not None:
+            result = await self._steps.push(push, options(self._settings, push.mesh), runner)
+        if result.computation is not None:
             for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
                 self._instruments.count(STAGE_TIME, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.missing_parts)
-            verdict = stored.computed[0].verdict
+            verdict = result.computation[0].verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:
                 self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
-        return stored
+        return result
 
     def _count_failure(self, mesh: str, model: str, error: Exception) -> None:
         """Count a push that failed in the trial of its model, unless the snapshot or the store is to blame."""
@@ -321,17 +319,17 @@ class MeshSession:
         if is_of_model and self._models.has_trial:
             self._start(self._shadow.add_failure(mesh, model))
 
-    def _follow_up(self, mesh: str, advanced: StageResults, entry: CachedMesh) -> None:
+    def _follow_up(self, mesh: str, results: StageResults, entry: CachedMesh) -> None:
         self._signal.notify(mesh)
         # If that fails, a later push does it, or fails with the same error.
         self._start(self._steps.tidy(mesh, entry, self._options), f"mesh {mesh}: its store could not be tidied")
         if self._models.has_trial:  # the other model of the trial scores the snapshot, too
-            memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
-            if self._shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)):
+            memory, mesh_options = results.mesh.state.memory, options(self._settings, mesh)
+            if self._shadow.offer(JudgedSnapshot(mesh, results.prepared, results.verdict, memory, mesh_options)):
                 self._start(self._shadow.work())
 
     def _start(self, work: Coroutine[Any, Any, object], trouble: str = "") -> None:
-        """Start work that no request waits for. ``trouble``: what the log says if it fails; empty: others log that."""
+        """Start work that no request waits for. ``trouble``: logged with its error; empty: the work logs it itself."""
 
         async def run() -> None:
             try:
@@ -345,12 +343,12 @@ class MeshSession:
         task.add_done_callback(self._background.discard)
 
     async def _judge_beside(
-        self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
+        self, judged_snapshot: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
     ) -> tuple[Verdict, IncidentMemory]:
-        """What another model makes of a snapshot that has its verdict. Nothing is stored."""
+        """Another model's verdict on a snapshot that has one, and the memory after it. Nothing is stored."""
         deadline = Deadline.after(SHADOW_SECONDS)
-        runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
-        prepared = with_memory(judged.prepared, memory)
+        runner = self._backend.runner(judged_snapshot.mesh, deadline, model, in_shadow=True)
+        prepared = with_memory(judged_snapshot.prepared, memory)
         snapshot = prepared.mesh.state.window[-1]
-        _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
+        _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged_snapshot.options))
         return verdict, commit(prepared.mesh, after, counted=True).state.memory

@@ -1,4 +1,4 @@
-"""Reads what is stored of the meshes of a session."""
+"""Reads the stored data of a session's meshes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class VerdictSignal:
 
 
 class Reader:
-    """What is stored of meshes. Threads may share it. A mesh that is not stored is ``UnknownMesh``.
+    """Reads the stored data of meshes. Threads may share it. Methods raise ``UnknownMesh`` for a mesh without data.
 
     Args:
         scored: how the newest snapshot of each mesh was scored, by the session.
@@ -62,10 +62,10 @@ class Reader:
         models: ServedModels,
         options: Options,
         signal: VerdictSignal,
-        scored: Mapping[str, ScoringDocument],
+        scorings: Mapping[str, ScoringDocument],
     ) -> None:
         self._meshes, self._models, self._options, self._signal = meshes, models, options, signal
-        self._scored = scored
+        self._scorings = scorings
 
     def gauges(self) -> list[MeshGauges]:
         return self._meshes.gauges()
@@ -79,7 +79,7 @@ class Reader:
 
     def scoring(self, mesh: str) -> ScoringDocument | None:
         """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
-        return self._scored.get(mesh)
+        return self._scorings.get(mesh)
 
     def verdict(self, mesh: str, at: datetime | None = None) -> bytes:
         """The newest verdict, or the one of an instant, as JSON.
@@ -91,12 +91,12 @@ class Reader:
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON."""
-        return [one.document for one in self._meshes.load_verdicts(mesh, since, limit)]
+        return [verdict.document for verdict in self._meshes.load_verdicts(mesh, since, limit)]
 
     async def new_verdicts(
         self, mesh: str, since: datetime | None, limit: int, seconds: float, revision: int = 0
     ) -> tuple[list[bytes], int]:
-        """As :meth:`verdicts`, with the revision of the mesh. Without ``since``: the newest one.
+        """The verdicts after ``since`` as in :meth:`verdicts`, and the mesh's revision. Without ``since``: the newest.
 
         It waits up to ``seconds`` if there is no verdict yet and the mesh still has this ``revision``; 0: any. If
         another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
@@ -104,19 +104,19 @@ class Reader:
         if since is None:
             return await asyncio.to_thread(lambda: ([self.verdict(mesh)], self._meshes.store.revision(mesh)))
         next_verdict = self._signal.next_verdict(mesh)
-        found, now = await asyncio.to_thread(self._news, mesh, since, limit)
-        if not found and revision in (0, now):
+        verdicts, new_revision = await asyncio.to_thread(self._news, mesh, since, limit)
+        if not verdicts and revision in (0, new_revision):
             with suppress(TimeoutError):
                 await asyncio.wait_for(next_verdict.wait(), seconds)
-            found, now = await asyncio.to_thread(self._news, mesh, since, limit)
-        return found, now
+            verdicts, new_revision = await asyncio.to_thread(self._news, mesh, since, limit)
+        return verdicts, new_revision
 
     def _news(self, mesh: str, since: datetime, limit: int) -> tuple[list[bytes], int]:
-        """The verdicts first: a revision that is newer than they are is a reason to ask again."""
+        # The verdicts first: a revision that is newer than they are is a reason to ask again.
         return self.verdicts(mesh, since, limit), self._meshes.store.revision(mesh)
 
     def plan(self, name: str, members: bool) -> bytes:
-        """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
+        """The newest snapshot's plan, as JSON; ``members``: with the services of each part."""
         mesh = self._meshes.load(name).mesh
         document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
         return document.model_dump_json(exclude_none=True).encode()
@@ -128,29 +128,29 @@ class Reader:
             UnknownInstant: there is none.
             InvalidParameter: it has too many services.
         """
-        found = self._meshes.load_scored(mesh, self._meshes.load_state(mesh), at)
-        services = found.snapshot.num_nodes
+        scored_snapshot = self._meshes.load_scored(mesh, self._meshes.load_state(mesh), at)
+        services = scored_snapshot.snapshot.num_nodes
         if services > MAX_IN_GRAPH:
             raise InvalidParameter(
                 f"graph: expected service or incidents=true for a mesh of more than {MAX_IN_GRAPH} services, got "
                 f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
-        return found
+        return scored_snapshot
 
     def embeddings(self, mesh: str) -> bytes:
-        """The embeddings of the services of the newest snapshot, as an Arrow IPC stream."""
+        """The newest snapshot's service embeddings, as an Arrow IPC stream."""
         state, checkpoint = self._meshes.load_state(mesh), self._models.checkpoint(mesh)
         newest, vectors = embed(checkpoint, state, self._options)
-        scored = self._meshes.load_scored(mesh, state, newest.observed_at)
+        scored_snapshot = self._meshes.load_scored(mesh, state, newest.observed_at)
         return encode_embeddings(
             Embeddings(
                 mesh,
                 newest.observed_at,
                 checkpoint.digest,
-                scored.verdict.status,
-                scored.verdict.mesh_score,
+                scored_snapshot.verdict.status,
+                scored_snapshot.verdict.mesh_score,
                 services=newest.node_ids,
-                deviations=scored.deviations.services,
+                deviations=scored_snapshot.deviations.services,
                 vectors=vectors,
             )
         )
@@ -160,14 +160,14 @@ class Reader:
         return drift_document(mesh, state, self._models.checkpoint(mesh))
 
     def feedback(self, mesh: str) -> FeedbackListDocument:
-        kept = [encode_feedback(one) for one in self._meshes.load_state(mesh).memory.feedback]
-        return FeedbackListDocument(feedback=kept)
+        entries = [encode_feedback(feedback) for feedback in self._meshes.load_state(mesh).memory.feedback]
+        return FeedbackListDocument(feedback=entries)
 
     def mutes(self, mesh: str) -> MuteListDocument:
         """The current and future mutes of a mesh."""
         state = self._meshes.load_state(mesh)
-        kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
-        return MuteListDocument(mutes=kept)
+        entries = [encode_mute(mute, state.observed_at) for mute in state.memory.mutes]
+        return MuteListDocument(mutes=entries)
 
 
 class Reports:
@@ -190,8 +190,8 @@ class Reports:
             UnknownIncident: there is none.
             InvalidParameter: there is no such time zone.
         """
-        kept, zone = self._pages.moments(mesh), read_zone(timezone)
-        moments = kept if incident is None else self._incidents.moments(mesh, incident, kept)
+        recent, zone = self._pages.moments(mesh), read_zone(timezone)
+        moments = recent if incident is None else self._incidents.moments(mesh, incident, recent)
         names = [case.incident.id for case in find_all(mesh, moments, incident)]
-        archived = {name: self._incidents.load(mesh, name) for name in names}
-        return report(mesh, moments, incident, form, archived=archived, links=links, zone=zone)
+        documents = {name: self._incidents.load(mesh, name) for name in names}
+        return report(mesh, moments, incident, form, archived=documents, links=links, zone=zone)

@@ -22,13 +22,13 @@ class ServiceGraphs:
 
     Args:
         interval_seconds: time between two snapshots of a mesh.
-        limits: of the size of a mesh. All meshes together have as many counters as one mesh of this size. The mesh
+        limits: a mesh's maximum size. All meshes together have as many counters as one mesh of this size. The mesh
             that was idle longest loses its counters first.
     """
 
     def __init__(self, interval_seconds: float, limits: LimitSettings) -> None:
         self._interval, self._limits = interval_seconds, limits
-        self._most = SERIES_OF_A_CALL * limits.max_calls
+        self._max_counters = SERIES_OF_A_CALL * limits.max_calls
         self._graphs: OrderedDict[str, ServiceGraph] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -60,21 +60,21 @@ class ServiceGraphs:
         self._graphs.pop(mesh, None)
 
     def _require_size(self, mesh: str, graph: ServiceGraph, snapshot: MeshSnapshot | None) -> None:
-        sizes = [("series", len(graph.counters), self._most)]
+        sizes = [("series", len(graph.counters), self._max_counters)]
         if snapshot is not None:
             sizes += [
                 ("services", len(snapshot.node_ids), self._limits.max_services),
                 ("calls", snapshot.edge_index.shape[1], self._limits.max_calls),
             ]
-        for what, count, most in sizes:
-            if count > most:
+        for name, count, limit in sizes:
+            if count > limit:
                 raise DocumentTooLarge(
-                    f"mesh {mesh!r}: expected at most {most} {what}, got {count}; remove dimensions of the service "
+                    f"mesh {mesh!r}: expected at most {limit} {name}, got {count}; remove dimensions of the service "
                     f"graph connector, split the mesh, or raise limits.max_services"
                 )
 
     def _keep(self, mesh: str, graph: ServiceGraph) -> None:
         self._graphs[mesh] = graph
         self._graphs.move_to_end(mesh)
-        while sum(len(one.counters) for one in self._graphs.values()) > self._most:
+        while sum(len(graph.counters) for graph in self._graphs.values()) > self._max_counters:
             self._graphs.popitem(last=False)

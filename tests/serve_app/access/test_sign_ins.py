@@ -179,7 +179,7 @@ def test_an_ended_sign_in_is_refused(access: Access) -> None:
     assert outcome(access, "GET", "/v1/meshes", user) == "ok"
     principal = Principal("ada", way="oidc", user=user)
     assert access.is_valid(principal)
-    access.ended = frozenset({user.id})
+    access.ended_sign_ins = frozenset({user.id})
     assert outcome(access, "GET", "/v1/meshes", user) == "Unauthenticated"
     assert not access.is_valid(principal), "its streams end"
     assert not access.is_valid(Principal("ada", way="oidc", user=replace(user, id="id-2", expires=1)))

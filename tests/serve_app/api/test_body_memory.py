@@ -17,7 +17,7 @@ import pytest
 from serve_app.actions.feedback import decode_feedback
 from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot
 from serve_app.api.schemas.actions import MuteDocument
-from serve_app.deployments.http.bodies import by_schema
+from serve_app.deployments.http.bodies import schema_decoder
 from serve_app.errors import ServeError
 from tests.serve_app.api.bodies import FACTOR, JSONS, SPARE, cell, one_name, services, stream
 
@@ -94,7 +94,7 @@ def test_memory_is_in_proportion_to_the_body(media_type: str, case: str, size: i
     assert most < FACTOR * len(body) + SPARE, (len(body), most)
 
 
-@pytest.mark.parametrize("decode", [decode_feedback, by_schema(MuteDocument)], ids=["feedback", "mute"])
+@pytest.mark.parametrize("decode", [decode_feedback, schema_decoder(MuteDocument)], ids=["feedback", "mute"])
 @pytest.mark.parametrize("case", JSONS)
 def test_memory_of_actions_is_in_proportion_too(case: str, decode: Callable[[bytes], object]) -> None:
     body = JSONS[case](2**20)

@@ -28,7 +28,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.problem import problem
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.deployments.http.bodies import by_schema
+from serve_app.deployments.http.bodies import schema_decoder
 from serve_app.errors import (
     ANSWERS,
     DeadlineExceeded,
@@ -146,11 +146,11 @@ KEPT = KeptActionDocument(incident=FEEDBACK.incident, kind=HELPED.kind, text=HEL
         (
             lambda c: c.act("prod", "a/b", HELPED),
             b"incidents/a%2Fb/actions",
-            by_schema(ActionDocument),
+            schema_decoder(ActionDocument),
             HELPED,
             KEPT,
         ),
-        (lambda c: c.mute("prod", QUIET), b"mutes", by_schema(MuteDocument), QUIET, MUTE),
+        (lambda c: c.mute("prod", QUIET), b"mutes", schema_decoder(MuteDocument), QUIET, MUTE),
     ],
     ids=["paged", "missed", "action", "mute"],
 )

@@ -198,7 +198,7 @@ async def test_annotations_without_effect_are_logged_once_and_counted(caplog: py
     for i in range(2):
         await one.tick(NOW + 10 * i)
     assert caplog.text.count("annotation ignored: shop/cart: tagae.io/mute") == 1
-    text = PrometheusInstruments().text(collected=[one.state]).decode()
+    text = PrometheusInstruments().text(collectors=[one.state]).decode()
     assert 'tagae_collector_unheeded_annotations{mesh="shop"} 1.0' in text
     messages.clear()
     await one.tick(NOW + 20)

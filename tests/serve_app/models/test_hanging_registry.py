@@ -197,11 +197,11 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     later = Deadline.after(PATIENCE_SECONDS)
     answers = [await session.push("shop", pack_snapshot(one), later) for one in SNAPSHOTS[:3]]
     assert {model_of(one) for one in answers} == {DEFAULT}
-    assert (await session.ready(later)).refused == tuple(session._models.missing) != ()
+    assert (await session.ready(later)).refusals == tuple(session._models.missing) != ()
     hang.end()
     await await_loads(session)
     assert model_of(await session.push("shop", pack_snapshot(SNAPSHOTS[3]), later)) == pin.version
-    assert (await session.ready(later)).refused == ()
+    assert (await session.ready(later)).refusals == ()
     assert session._models.registry is not None
     session._models.registry.seconds = PATIENCE_SECONDS
     found = await session.api.models.all()

@@ -17,8 +17,8 @@ from tests.timing import PATIENCE_SECONDS
 BEGIN = """
 import os, signal, sys, time
 from pathlib import Path
-from serve_app.runtime.kept import Kept
-kept = Kept.begin()
+from serve_app.runtime.service_start import ServiceStart
+kept = ServiceStart.begin()
 starts = Path(sys.argv[1])
 with starts.open("a") as file:
     file.write(f"{os.getppid()} {kept.port} {kept.number} {os.environ.get('TAGAE_KEPT')}\\n")

@@ -110,7 +110,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
     with closing(open_store(place)) as store:
         session = Session(store, settings)
         for i, snapshot in enumerate(busy_mesh(130 if interval == 1 else 110, interval)):
-            session.push(snapshot, counted=i >= 5)
+            session.push(snapshot, is_counted=i >= 5)
             if i == 50:
                 end = snapshot.observed_at + timedelta(minutes=10)
                 mute = MuteDocument(services=[snapshot.node_ids[0]], end=end, reason="load test")
@@ -134,12 +134,12 @@ def test_a_connected_mesh_that_is_deleted_while_it_is_polled_stays_deleted(place
     with closing(open_store(place)) as store:
         session, connections = Session(store, Settings()), Connections(store)
         connections.add("prod", "http://prometheus:9090")
-        session.push(snapshots[0], connected=True)
+        session.push(snapshots[0], is_connected=True)
         assert connections.remove("prod")
         session.meshes.delete("prod")
         session.meshes.cached.drop("prod")
         with pytest.raises(UnknownMesh, match="it was deleted while its Prometheus was read"):
-            session.push(snapshots[1], connected=True)
+            session.push(snapshots[1], is_connected=True)
         assert not session.meshes.get("prod").revision
         session.push(snapshots[2])  # someone pushes it
 
@@ -195,7 +195,7 @@ def test_an_incident_of_the_replayed_past_says_so_in_the_archive_and_a_live_one_
     with closing(open_store(place)) as store:
         session, first_end = Session(store, Settings()), max(faults[0].end, 30) + 12
         for i, snapshot in enumerate(Simulator(spec, faults, changes, 130).snapshots()):
-            verdict = json.loads(session.push(snapshot, replayed=i < first_end))
+            verdict = json.loads(session.push(snapshot, is_replay=i < first_end))
             assert verdict["replayed"] == (i < first_end)
             (gauge,) = session.meshes.gauges()
             assert (gauge.status == "warming_up") == (i < first_end)
@@ -213,7 +213,7 @@ def test_an_incident_that_the_replayed_past_shares_with_the_present_is_a_live_on
     with closing(open_store(place)) as store:
         session, is_live = Session(store, Settings()), False
         for snapshot in Simulator(spec, faults, changes, 90).snapshots():
-            verdict = json.loads(session.push(snapshot, replayed=not is_live))
+            verdict = json.loads(session.push(snapshot, is_replay=not is_live))
             (gauge,) = session.meshes.gauges()
             assert (gauge.incidents > 0) == (is_live and bool(verdict["incidents"]))
             is_live = is_live or bool(verdict["incidents"])

@@ -22,7 +22,7 @@ from serve_app.api.schemas.base import Id
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import by_schema, read_document
+from serve_app.deployments.http.bodies import read_document, schema_decoder
 from serve_app.deployments.http.interface import MeshName, describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, MESH_ERRORS, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.incidents import IncidentId
@@ -55,14 +55,14 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     document = await read_document(request, decode_feedback)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
     return json_response(
-        await backend.ask(backend.of(mesh).changes.add_feedback, mesh, document, principal_of(request).name)
+        await backend.ask(backend.api(mesh).changes.add_feedback, mesh, document, principal_of(request).name)
     )
 
 
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
 async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     """The feedback on incidents of this mesh, and its effect."""
-    return json_response(await backend.ask(backend.of(mesh).meshes.feedback, mesh))
+    return json_response(await backend.ask(backend.api(mesh).meshes.feedback, mesh))
 
 
 @router.delete(
@@ -77,7 +77,7 @@ async def withdraw_feedback(
     backend: UseBackend,
 ) -> Response:
     """Withdraw the feedback on an incident. It has no effect from the next snapshot on."""
-    await backend.ask(backend.of(mesh).changes.withdraw_feedback, mesh, incident)
+    await backend.ask(backend.api(mesh).changes.withdraw_feedback, mesh, incident)
     return Response(status_code=204)
 
 
@@ -92,10 +92,10 @@ async def add_action(mesh: MeshName, incident: IncidentId, request: Request, bac
     present level of an open one as normal, for its services and for calls from and to them. The incident then ends with
     the next snapshot. This cannot be undone, but later levels become normal in time, as always. Repeating the request
     changes nothing."""
-    document = await read_document(request, by_schema(ActionDocument))
+    document = await read_document(request, schema_decoder(ActionDocument))
     note_names(request, document.kind)
     by = principal_of(request).name
-    return json_response(await backend.ask(backend.of(mesh).changes.add_action, mesh, incident, document, by))
+    return json_response(await backend.ask(backend.api(mesh).changes.add_action, mesh, incident, document, by))
 
 
 @router.post(
@@ -107,17 +107,17 @@ async def add_action(mesh: MeshName, incident: IncidentId, request: Request, bac
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    document = await read_document(request, by_schema(MuteDocument))
+    document = await read_document(request, schema_decoder(MuteDocument))
     note_names(request, *(document.services or ()))
     return json_response(
-        await backend.ask(backend.of(mesh).changes.add_mute, mesh, document, principal_of(request).name)
+        await backend.ask(backend.api(mesh).changes.add_mute, mesh, document, principal_of(request).name)
     )
 
 
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
 async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
-    return json_response(await backend.ask(backend.of(mesh).meshes.mutes, mesh))
+    return json_response(await backend.ask(backend.api(mesh).meshes.mutes, mesh))
 
 
 @router.delete(
@@ -130,7 +130,7 @@ async def remove_mute(
     mesh: MeshName, mute: Annotated[Id, Path(description="id that the mute is kept under")], backend: UseBackend
 ) -> Response:
     """Remove a mute. It has no effect from the next snapshot on."""
-    await backend.ask(backend.of(mesh).changes.remove_mute, mesh, mute)
+    await backend.ask(backend.api(mesh).changes.remove_mute, mesh, mute)
     return Response(status_code=204)
 
 
@@ -145,10 +145,10 @@ async def remove_mute(
 async def connect(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Read a mesh from a Prometheus from now on, also after a restart, until the mesh is deleted. First it is read
     once: if that shows no mesh, nothing is changed. A mesh whose source is in the settings is changed there."""
-    document = await read_document(request, by_schema(ConnectionDocument))
+    document = await read_document(request, schema_decoder(ConnectionDocument))
     check_mesh_name(mesh)
-    found = await backend.ask(backend.collector.connect, mesh, document.prometheus)
-    return json_response(ConnectedDocument.from_object(found))
+    picture = await backend.ask(backend.collector.connect, mesh, document.prometheus)
+    return json_response(ConnectedDocument.from_object(picture))
 
 
 @router.delete("/v1/meshes/{mesh}", status_code=204, response_class=Response, responses=errors_of_mesh(StoreFull))

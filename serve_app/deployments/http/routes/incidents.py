@@ -50,7 +50,7 @@ async def incidents(
 ) -> Response:
     """Without `since`, `until` and `cursor`: the incidents that are open in the newest verdict. Otherwise the open and
     archived incidents of a period, the newest first."""
-    wanted = IncidentFilter(
+    criteria = IncidentFilter(
         since=since,
         until=until,
         services=() if service is None else (service,),
@@ -60,7 +60,7 @@ async def incidents(
         limit=limit,
     )
     of_period = since is not None or until is not None or cursor is not None
-    return json_response(await backend.ask(backend.of(mesh).incidents.overview, mesh, wanted, of_period, team))
+    return json_response(await backend.ask(backend.api(mesh).incidents.overview, mesh, criteria, of_period, team))
 
 
 @router.get(
@@ -70,7 +70,7 @@ async def incidents(
 )
 async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
     """An incident, open or archived, at its highest score."""
-    return json_response(await backend.ask(backend.of(mesh).incidents.detail, mesh, incident))
+    return json_response(await backend.ask(backend.api(mesh).incidents.detail, mesh, incident))
 
 
 @router.get(
@@ -95,7 +95,7 @@ async def report(
 ) -> Response:
     """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
     links = Links.from_settings(backend.settings)
-    text = await backend.ask(backend.of(mesh).reports.report, mesh, incident, format, links, timezone)
+    text = await backend.ask(backend.api(mesh).reports.report, mesh, incident, format, links, timezone)
     return Response(text, media_type=MEDIA_TYPES[format], headers=HEADERS | REPORT_POLICY)
 
 

@@ -42,16 +42,16 @@ async def identity(request: Request) -> Response:
     """The signed-in user, for the page: whether a login is needed, name, scopes, whether all meshes are visible,
     whether a cookie is used, and how to sign in: with a token, and at which provider."""
     access = access_rules()
-    found = access.identify(request.scope)
+    caller = access.identify(request.scope)
     document = {
         "needed": access.rules.has_login,
-        "name": found.name if found else None,
-        "scopes": sorted(found.scopes) if found else [],
-        "all_meshes": bool(found and found.meshes is None),
-        "cookie": bool(found and found.way in COOKIE_WAYS),
+        "name": caller.name if caller else None,
+        "scopes": sorted(caller.scopes) if caller else [],
+        "all_meshes": bool(caller and caller.meshes is None),
+        "cookie": bool(caller and caller.way in COOKIE_WAYS),
         "tokens": access.rules.tokens_file is not None,
         "provider": access.rules.oidc.name if access.rules.oidc else None,
-        "from_provider": bool(found and found.way == "oidc"),
+        "from_provider": bool(caller and caller.way == "oidc"),
     }
     return Response(msgspec.json.encode(document), media_type="application/json", headers=NO_STORE)
 
@@ -75,10 +75,10 @@ async def sign_in(request: Request) -> Response:
 
 
 async def _sign_ins() -> SignIns:
-    found: SignIns | None = replica.ingress().sign_ins
-    if found is None:
+    sign_ins: SignIns | None = replica.ingress().sign_ins
+    if sign_ins is None:
         raise HTTPException(404, "there is no provider to sign in at; set serve.oidc")
-    return found
+    return sign_ins
 
 
 UseSignIns = Annotated[SignIns, Depends(_sign_ins)]
@@ -102,9 +102,9 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
     attempt = rules.cookie_name(ATTEMPT_COOKIE)
     once = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
     try:
-        signed_in = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), once)
-        value = sign_ins.cookies.seal(signed_in.user)
-        note = note_of_sign_in(request, Principal(signed_in.user.name, way="oidc", user=signed_in.user))
+        result = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), once)
+        value = sign_ins.cookies.seal(result.user)
+        note = note_of_sign_in(request, Principal(result.user.name, way="oidc", user=result.user))
         await note.begin()
     except ServeError as error:
         response = _failure(error, request, sign_ins.rules)
@@ -113,10 +113,10 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
     await note.finish(303)
     seconds = int(rules.valid_seconds)
     return _redirect(
-        signed_in.location,
+        result.location,
         _cookie(rules, attempt, "", 0),
         _cookie(rules, sign_ins.cookies.name, value, seconds),
-        _cookie(rules, _id_token_name(rules), signed_in.id_token, seconds, _logout_path(rules)),
+        _cookie(rules, _id_token_name(rules), result.id_token, seconds, _logout_path(rules)),
         # A cookie with a token would take precedence.
         _cookie(rules, COOKIE, "", 0, urlsplit(rules.home).path.rstrip("/") or "/"),
     )
@@ -128,9 +128,9 @@ async def sign_out(request: Request) -> Response:
     signs out there."""
     await _record_sign_out(request)
     sign_ins = replica.ingress().sign_ins
-    location, dropped = await _end_sign_in(request, sign_ins) if sign_ins else ("", [])
+    location, cookies = await _end_sign_in(request, sign_ins) if sign_ins else ("", [])
     response = _with_cookie("", 0, request, msgspec.json.encode({"location": location}) if location else b"")
-    for cookie in dropped:
+    for cookie in cookies:
         response.headers.append("set-cookie", cookie)
     return response
 
@@ -164,14 +164,14 @@ async def _end_sign_in(request: Request, sign_ins: SignIns) -> tuple[str, list[s
         values of ``Set-Cookie`` that drop the cookies.
     """
     rules, head = sign_ins.rules, RequestHead(request.scope)
-    dropped = [
+    cookies = [
         _cookie(rules, sign_ins.cookies.name, "", 0),
         _cookie(rules, _id_token_name(rules), "", 0, _logout_path(rules)),
     ]
     user = sign_ins.cookies.user(head.cookie(sign_ins.cookies.name))
     if user is None:
-        return "", dropped
-    return await sign_ins.sign_on.end(user, head.cookie(_id_token_name(rules))), dropped
+        return "", cookies
+    return await sign_ins.sign_on.end(user, head.cookie(_id_token_name(rules))), cookies
 
 
 def _failure(error: ServeError, request: Request, rules: OidcRules) -> Response:

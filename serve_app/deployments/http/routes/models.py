@@ -16,7 +16,7 @@ from serve_app.api.schemas.models import (
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import by_schema, read_document
+from serve_app.deployments.http.bodies import read_document, schema_decoder
 from serve_app.deployments.http.interface import describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend
 from serve_app.errors import (
@@ -67,7 +67,7 @@ async def compare(version: Version, backend: UseBackend) -> Response:
 async def try_model(version: Version, request: Request, backend: UseBackend) -> Response:
     """Try a model on a share of the meshes. On the other meshes it scores the same snapshots without alerts, as the
     model in use does on its meshes. Repeating the request changes the share."""
-    document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
+    document = await read_document(request, schema_decoder(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
     return json_response(await backend.ask(backend.any_session.models.try_out, version, document.share, by))
 
@@ -82,7 +82,7 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
 async def promote_model(version: Version, request: Request, backend: UseBackend) -> Response:
     """Make all meshes, or one, use a model from the next snapshot on. Meshes keep their state. If all meshes change,
     the previous model still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
-    document = await read_document(request, by_schema(PromotionDocument, empty=b"{}"))
+    document = await read_document(request, schema_decoder(PromotionDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
@@ -99,7 +99,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
 async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     """End a model's trial, or go back to the previous model, from the next snapshot on. With a mesh, remove this mesh's
     own model."""
-    document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
+    document = await read_document(request, schema_decoder(RollbackDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name

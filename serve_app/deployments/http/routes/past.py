@@ -54,7 +54,7 @@ async def mesh_range(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
-    caller, past = Caller(backend.deadline()), backend.of(mesh).past
+    caller, past = Caller(backend.deadline()), backend.api(mesh).past
     series, problem = None, None
     if subject is not None and start < await caller.ask(past.known_from, mesh):
         series, problem = await read_prometheus(backend, caller.deadline, mesh, period, subject)
@@ -98,16 +98,16 @@ async def mesh_map(
     stored, else means over one or ten minutes."""
     names = [name for name in expand.split(",") if name][:MAX_EXPANDED]
     if not metrics:
-        zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
+        content = await backend.ask(backend.api(mesh).pages.map, mesh, at, names)
     elif at is None:
         raise InvalidParameter("at: expected a past time for a map with metrics, got none; add it", pointer="/at")
     else:
-        zipped = await _past_map(backend, mesh, at, names)
-    return file_response(File(zipped, "application/json"), request.headers, {})
+        content = await _past_map(backend, mesh, at, names)
+    return file_response(File(content, "application/json"), request.headers, {})
 
 
 async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[str]) -> bytes:
-    caller, draw = Caller(backend.deadline()), backend.of(mesh).pages.past_map
+    caller, draw = Caller(backend.deadline()), backend.api(mesh).pages.past_map
     try:
         return await caller.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
@@ -136,4 +136,4 @@ async def comparison(
     """The differences between two periods of the history, largest first, for the mesh or one service, for example
     before and after a deploy."""
     first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.ask(backend.of(mesh).past.comparison, mesh, first, second, service))
+    return json_response(await backend.ask(backend.api(mesh).past.comparison, mesh, first, second, service))

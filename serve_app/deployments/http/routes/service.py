@@ -15,7 +15,7 @@ from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import MAX_TEXT, note_names
-from serve_app.deployments.http.bodies import by_schema, read_document
+from serve_app.deployments.http.bodies import read_document, schema_decoder
 from serve_app.deployments.http.interface import VERSION, describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BODY_ERRORS, BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -76,8 +76,8 @@ async def audit(
 ) -> AuditDocument:
     """Who changed what, when and from where, and who signed in; the newest records first. An answer may have fewer
     records than `limit` before the list ends. Needs the scope `admin` for all meshes."""
-    wanted = AuditFilter(since, until, user, mesh, action, limit, cursor)
-    return await backend.ask(backend.records.audit.page, wanted)
+    criteria = AuditFilter(since, until, user, mesh, action, limit, cursor)
+    return await backend.ask(backend.records.audit.page, criteria)
 
 
 @router.post(
@@ -90,10 +90,10 @@ async def audit(
 async def send_test_alert(request: Request, backend: UseBackend) -> Response:
     """Send a test alert to all or some receivers of notifications, and report which ones accepted it. Needs the scope
     `admin` for all meshes. PagerDuty, Slack and Grafana keep it open until a person closes it."""
-    document = await read_document(request, by_schema(TestAlertDocument, empty=b"{}"))
+    document = await read_document(request, schema_decoder(TestAlertDocument, empty=b"{}"))
     note_names(request, document.receiver)
     statuses = await backend.ask(backend.any_session.receivers.send_test, document.receiver)
-    return json_response(TestResultsDocument(receivers=[ReceiverResult.from_object(one) for one in statuses]))
+    return json_response(TestResultsDocument(receivers=[ReceiverResult.from_object(status) for status in statuses]))
 
 
 def _sees_all_meshes(request: Request) -> bool:
@@ -102,15 +102,15 @@ def _sees_all_meshes(request: Request) -> bool:
     return caller is not None and caller.meshes is None
 
 
-def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:
+def describe_refusals(refusals: Sequence[str], *, sees_all: bool) -> str | None:
     """Why configured weights are not in use; without mesh names for callers who may not see all meshes."""
-    visible = [one for one in refused if sees_all or not one.startswith(MESH_PREFIX)]
-    hidden = len(refused) - len(visible)
-    if hidden:
+    visible = [refusal for refusal in refusals if sees_all or not refusal.startswith(MESH_PREFIX)]
+    hidden_count = len(refusals) - len(visible)
+    if hidden_count:
         visible.append(
             "weights of 1 mesh: refused; the log names it"
-            if hidden == 1
-            else f"weights of {hidden} meshes: refused; the log names them"
+            if hidden_count == 1
+            else f"weights of {hidden_count} meshes: refused; the log names them"
         )
     return "; ".join(visible) or None
 
@@ -126,11 +126,11 @@ def health_document(
     )
     if scorer is None:
         return document
-    known = {
+    fields = {
         "device": scorer.device,
         "kernels": scorer.kernels,
         "model": scorer.model,
-        "refused": describe_refused(scorer.refused, sees_all=sees_all),
+        "refused": describe_refusals(scorer.refusals, sees_all=sees_all),
         "receivers": [full if sees_all else public for public, full in scorer.receivers],
     }
-    return document.model_copy(update=known)
+    return document.model_copy(update=fields)

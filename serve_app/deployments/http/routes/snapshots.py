@@ -46,13 +46,13 @@ MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: 
 )
 async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Push one snapshot and get its verdict. Repeating the same snapshot returns the same verdict; it counts once."""
-    caller, started = Caller(backend.deadline(request)), time.perf_counter()
+    caller, start = Caller(backend.deadline(request)), time.perf_counter()
     session = backend.session_of(mesh)
     with span("ingress.decode"):
         body = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
-    decoded = time.perf_counter() - started
+    decode_seconds = time.perf_counter() - start
     answer = await caller.ask(session.push, mesh, body.packed, caller.deadline, trace=traceparent())
-    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    seconds = {"decode": decode_seconds, **answer.seconds, "total": time.perf_counter() - start}
     instruments: PrometheusInstruments = request.app.state.instruments
     for deployment, count in (caller.retries + Counter(answer.retries)).items():
         instruments.count(RETRIES, count, callee=deployment)
@@ -87,14 +87,14 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
 )
 async def score(request: Request, backend: UseBackend) -> Response:
     """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
-    caller, started = Caller(backend.deadline(request)), time.perf_counter()
+    caller, start = Caller(backend.deadline(request)), time.perf_counter()
     with span("ingress.decode"):
-        packed = await read_snapshots(
+        snapshots = await read_snapshots(
             request, backend.settings.limits, min_count=backend.settings.model.warm_up_snapshots
         )
-    decoded = time.perf_counter() - started
-    answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
-    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    decode_seconds = time.perf_counter() - start
+    answer = await caller.ask(backend.sessions.score, snapshots, caller.deadline, traceparent())
+    seconds = {"decode": decode_seconds, **answer.seconds, "total": time.perf_counter() - start}
     return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
 
 
@@ -116,7 +116,7 @@ async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) ->
     answer."""
     caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
     with span("ingress.decode"):
-        points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
+        points, ignored_count, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
     if points:
         await caller.ask(session.add_metrics, mesh, points, caller.deadline, traceparent())
-    return Response(encode_response(media_type, ignored), media_type=media_type)
+    return Response(encode_response(media_type, ignored_count), media_type=media_type)

@@ -44,7 +44,7 @@ from serve_app.web.period import Subject
 from serve_app.web.tools import add_answers, question_of, subject_of
 
 MAX_VERDICTS = 1000  # in one answer
-MAX_FOUND = 1000  # services in one answer
+MAX_SERVICES = 1000  # services in one answer
 ROW = {"type": "string", "format": "binary", "description": "one row per service"}
 
 router = APIRouter(tags=["Meshes"])
@@ -53,7 +53,7 @@ router = APIRouter(tags=["Meshes"])
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
 async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The newest verdict, or a stored one."""
-    return json_response(await backend.ask(backend.of(mesh).meshes.verdict, mesh, at))
+    return json_response(await backend.ask(backend.api(mesh).meshes.verdict, mesh, at))
 
 
 @router.get("/v1/meshes/{mesh}/verdicts", response_model=VerdictsDocument, responses=errors_of_mesh())
@@ -64,8 +64,8 @@ async def verdicts(
     limit: Annotated[int, Query(ge=1, le=MAX_VERDICTS, description="maximum number, the oldest first")] = 120,
 ) -> Response:
     """The stored verdicts in the window, oldest first. For the next page, pass the last time as `since`."""
-    kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
-    return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
+    documents = await backend.ask(backend.api(mesh).meshes.verdicts, mesh, since, limit)
+    return json_response(b'{"verdicts":[' + b",".join(documents) + b"]}")
 
 
 @router.get("/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=errors_of_mesh())
@@ -75,7 +75,7 @@ async def plan(
     members: Annotated[bool, Query(description="list the services of each part")] = False,
 ) -> Response:
     """How the newest snapshot is cut into parts, and the quality of the cut."""
-    return json_response(await backend.ask(backend.of(mesh).meshes.plan, mesh, members))
+    return json_response(await backend.ask(backend.api(mesh).meshes.plan, mesh, members))
 
 
 @router.get(
@@ -102,12 +102,12 @@ async def graph(
             "incidents: expected a service or the open incidents, got both; leave out one", pointer="/incidents"
         )
     if service is not None or incidents:
-        found = await backend.ask(backend.of(mesh).pages.graph, mesh, at, service)
+        document = await backend.ask(backend.api(mesh).pages.graph, mesh, at, service)
     else:
-        found = await asyncio.to_thread(_encode_whole, await backend.ask(backend.of(mesh).meshes.graph, mesh, at))
+        document = await asyncio.to_thread(_encode_whole, await backend.ask(backend.api(mesh).meshes.graph, mesh, at))
     if format is GraphFormat.JSON:
-        return json_response(found)
-    return Response(await asyncio.to_thread(write_graphml, found), media_type=GRAPHML)
+        return json_response(document)
+    return Response(await asyncio.to_thread(write_graphml, document), media_type=GRAPHML)
 
 
 @router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
@@ -118,7 +118,7 @@ async def timeline(
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
 ) -> Response:
     """The stored verdicts as columns, with the incidents and planned changes of that time."""
-    return json_response(await backend.ask(backend.of(mesh).pages.timeline, mesh, since, limit))
+    return json_response(await backend.ask(backend.api(mesh).pages.timeline, mesh, since, limit))
 
 
 @router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())
@@ -126,10 +126,10 @@ async def services(
     mesh: MeshName,
     backend: UseBackend,
     text: Annotated[Text, Query(max_length=MAX_SERVICE, description="part of the name, in any case")] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_FOUND, description="maximum number")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_SERVICES, description="maximum number")] = 100,
 ) -> Response:
     """The services in the stored snapshots whose names contain a text."""
-    return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))
+    return json_response(await backend.ask(backend.api(mesh).pages.services, mesh, text, limit))
 
 
 @router.get(
@@ -152,20 +152,20 @@ async def details(
     """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
     events, incidents and mutes."""
     subject, links = Subject(service, source), Links.from_settings(backend.settings)
-    found = await backend.ask(backend.of(mesh).pages.details, mesh, subject, at, links)
+    document = await backend.ask(backend.api(mesh).pages.details, mesh, subject, at, links)
     if tools:
-        named = subject_of(found, mesh)
-        question = question_of(named, is_live=at is None)
+        tool_subject = subject_of(document, mesh)
+        question = question_of(tool_subject, is_live=at is None)
         answers = await backend.tools.find(mesh, backend.settings.mesh(mesh), question, at)
-        found = add_answers(found, answers, named, links)
-    return json_response(found)
+        document = add_answers(document, answers, tool_subject, links)
+    return json_response(document)
 
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
 async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     """How far the mesh is from the training meshes and from its own last week: its channels, tails, calls and missing
     values, what to do about it, and badly measured series."""
-    return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
+    return json_response(await backend.ask(backend.api(mesh).meshes.drift, mesh))
 
 
 @router.get(
@@ -176,7 +176,7 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
 async def embeddings(mesh: MeshName, backend: UseBackend) -> Response:
     """The embeddings of the services in the newest snapshot, and how unusual each one is: an Arrow stream with the
     columns `service`, `deviation` and `embedding`. Time, model, status and score are in its schema's metadata."""
-    return Response(await backend.ask(backend.of(mesh).meshes.embeddings, mesh), media_type=ARROW)
+    return Response(await backend.ask(backend.api(mesh).meshes.embeddings, mesh), media_type=ARROW)
 
 
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
@@ -204,14 +204,14 @@ async def _list_meshes(
     """The meshes that the caller may see; without the collector, only meshes with snapshots."""
     now, budget = time.time(), backend.settings.alert.budget
     warm_up = backend.settings.model.warm_up_snapshots
-    stored = await backend.ask(backend.any_session.meshes.gauges)
-    found = {one.mesh: mesh_document(one, now, budget) for one in stored}
+    gauges = await backend.ask(backend.any_session.meshes.gauges)
+    documents = {mesh.mesh: mesh_document(mesh, now, budget) for mesh in gauges}
     for state in collectors or ():
         empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
-        found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
-    seen = principal_of(request).meshes
-    visible = (found[name] for name in sorted(found) if seen is None or name in seen)
-    return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
+        documents[state.mesh] = documents.get(state.mesh, empty).model_copy(update={"problem": state.problem})
+    visible = principal_of(request).meshes
+    names = sorted(name for name in documents if visible is None or name in visible)
+    return [documents[name].model_copy(update={"warm_up_snapshots": warm_up}) for name in names]
 
 
 @router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
@@ -219,16 +219,16 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
     """One mesh as in the list, the source of its snapshots, and how the newest one was scored."""
     check_mesh_name(mesh)
     collectors = await _collectors(backend)
-    found = next((one for one in await _list_meshes(request, backend, collectors) if one.mesh == mesh), None)
-    if found is None:
+    documents = {document.mesh: document for document in await _list_meshes(request, backend, collectors)}
+    if mesh not in documents:
         raise UnknownMesh(
             f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name"
         )
-    scored = await backend.ask(backend.of(mesh).meshes.scoring, mesh)
+    scoring = await backend.ask(backend.api(mesh).meshes.scoring, mesh)
     source = None
     if collectors is not None:
         source = source_document(next((state for state in collectors if state.mesh == mesh), None))
-    return OneMeshDocument.from_object(found, source=source, scoring=scored)
+    return OneMeshDocument.from_object(documents[mesh], source=source, scoring=scoring)
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:
@@ -253,5 +253,5 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _encode_whole(seen: ScoredSnapshot) -> bytes:
-    return msgspec.json.encode(graph_document(seen.snapshot, seen.deviations, seen.verdict))
+def _encode_whole(snapshot: ScoredSnapshot) -> bytes:
+    return msgspec.json.encode(graph_document(snapshot.snapshot, snapshot.deviations, snapshot.verdict))

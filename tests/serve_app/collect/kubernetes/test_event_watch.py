@@ -135,7 +135,7 @@ async def test_a_forbidden_watch_is_retried_rarely(tmp_path: Path, monkeypatch: 
             await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
             assert time.monotonic() - began >= 2 * 0.3, "other failures are repeated after at most 0.05 s"
             state = one.state
-    text = PrometheusInstruments().text(collected=[CollectorState("shop", events=state)]).decode()
+    text = PrometheusInstruments().text(collectors=[CollectorState("shop", events=state)]).decode()
     assert 'tagae_collector_events_followed{mesh="shop"} 0.0' in text
     assert (
         f'tagae_collector_event_watches_total{{mesh="shop",outcome="forbidden"}} {state.outcomes["forbidden"]}.0'
@@ -234,7 +234,7 @@ async def test_a_bad_event_is_skipped_alone_and_counted(
         assert sorted(event_names(one)) == ["BackOff shop/cart", "Unhealthy shop/cart"]
         assert (one.state.kept, one.state.problem) == (2, "")
     assert caplog.text.count("skipped an unreadable Kubernetes Event") == 1
-    text = PrometheusInstruments().text(collected=[CollectorState("shop", events=one.state)]).decode()
+    text = PrometheusInstruments().text(collectors=[CollectorState("shop", events=one.state)]).decode()
     assert 'tagae_collector_event_watches_total{mesh="shop",outcome="unreadable"} 2.0' in text
 
 
@@ -284,6 +284,6 @@ async def test_a_server_that_ends_every_watch_at_once_is_asked_with_increasing_w
 
 
 def test_events_are_watched_only_if_configured() -> None:
-    text = PrometheusInstruments().text(collected=[CollectorState("shop")]).decode()
+    text = PrometheusInstruments().text(collectors=[CollectorState("shop")]).decode()
     assert "events_followed{" not in text
     assert "event_watches_total{" not in text

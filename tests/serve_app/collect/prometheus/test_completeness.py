@@ -136,7 +136,7 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
     state = state.update(polls[1])
     assert state.incomplete == source_document(state).incomplete == lost
     assert CollectorState.unpack(state.pack()) == state
-    text = PrometheusInstruments().text(collected=[state]).decode()
+    text = PrometheusInstruments().text(collectors=[state]).decode()
     assert (
         f'tagae_collector_query_failures_total{{mesh="shop",why="incomplete"}} {state.failures["incomplete"]}' in text
     )

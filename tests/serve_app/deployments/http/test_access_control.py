@@ -43,7 +43,7 @@ class Application:
     async def follow(self) -> None:
         self.followed += 1
         if self.ends_on_another_replica:
-            self.access.ended |= {ADA.id}
+            self.access.ended_sign_ins |= {ADA.id}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._app(scope if self.caller is None else hand_principal(scope, self.caller), receive, send)

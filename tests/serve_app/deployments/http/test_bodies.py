@@ -12,7 +12,7 @@ SNAPSHOT = mesh_of(["shop/web", "shop/cart"])
 
 
 def test_a_change_of_no_service_is_left_out_and_named() -> None:
-    body = SnapshotBody.of(
+    body = SnapshotBody.from_snapshot(
         replace(SNAPSHOT, changes=(PlannedChange("deploy", "cart"), DEPLOY, PlannedChange("a", "é")))
     )
     assert unpack_snapshot(body.packed).changes == (DEPLOY,)
@@ -22,5 +22,5 @@ def test_a_change_of_no_service_is_left_out_and_named() -> None:
 
 
 def test_a_body_without_mistakes_has_no_header() -> None:
-    body = SnapshotBody.of(replace(SNAPSHOT, changes=(DEPLOY,)))
+    body = SnapshotBody.from_snapshot(replace(SNAPSHOT, changes=(DEPLOY,)))
     assert (unpack_snapshot(body.packed).changes, body.headers) == ((DEPLOY,), {})

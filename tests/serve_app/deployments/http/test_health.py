@@ -6,7 +6,7 @@ import math
 import pytest
 
 from serve_app.deployments.http.health import SharedAnswer
-from serve_app.deployments.http.routes.service import describe_refused, health_document
+from serve_app.deployments.http.routes.service import describe_refusals, health_document
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import NoCapacity
 
@@ -46,6 +46,6 @@ async def test_probes_share_an_answer_and_the_last_one_stays() -> None:
 
 def test_only_those_who_see_all_meshes_get_their_names() -> None:
     refused = ["model.weights: refused", "meshes.bank.weights: refused"]
-    assert describe_refused(refused, sees_all=True) == "model.weights: refused; meshes.bank.weights: refused"
+    assert describe_refusals(refused, sees_all=True) == "model.weights: refused; meshes.bank.weights: refused"
     hidden = "model.weights: refused; weights of 1 mesh: refused; the log names it"
-    assert describe_refused(refused, sees_all=False) == hidden
+    assert describe_refusals(refused, sees_all=False) == hidden

@@ -40,7 +40,7 @@ async def test_a_read_that_began_before_a_sign_out_does_not_undo_it(tmp_path: Pa
     access = Access(Rules(oidc=rules, external_url=rules.external_url))
     with closing(local_store(tmp_path)) as store:
         await _sign_out_during_a_read(access, SlowReads(EndedIds(store, lambda: 0.0)))
-    assert access.ended == {"id-1"}
+    assert access.ended_sign_ins == {"id-1"}
 
 
 async def _sign_out_during_a_read(access: Access, backend: SlowReads) -> None:

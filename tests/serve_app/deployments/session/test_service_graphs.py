@@ -86,7 +86,7 @@ async def test_a_mesh_that_is_too_large_is_refused() -> None:
 async def test_the_mesh_that_was_idle_longest_loses_its_counters() -> None:
     """The next request counts as the first one after a restart."""
     graphs, pushes = ServiceGraphs(INTERVAL, LimitSettings()), Pushes()
-    graphs._most = 8  # two meshes have 6 series
+    graphs._max_counters = 8  # two meshes have 6 series
     requests = flushes(4)
     for mesh in ("old", "shop"):
         for points in requests[:2]:

@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ServiceStart:
     """This start of the service.
 
     Attributes:
@@ -30,11 +30,11 @@ class Kept:
     @classmethod
     def begin(cls) -> Self:
         """Continue in a child of the keeper. Call it before anything starts a thread."""
-        if given := os.environ.pop(keeper.VARIABLE, ""):
-            kept = cls(*map(int, given.split()))
-            os.set_inheritable(kept.descriptor, False)
+        if value := os.environ.pop(keeper.VARIABLE, ""):
+            start = cls(*map(int, value.split()))
+            os.set_inheritable(start.descriptor, False)
             _end_with_parent()
-            return kept
+            return start
         reading, writing = os.pipe()
         parent = os.getpid()
         if child := os.fork():
