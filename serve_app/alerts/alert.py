@@ -1,4 +1,4 @@
-"""The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
+"""The state of alerting, kept between verdicts and across restarts. All values are frozen."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -33,15 +33,16 @@ class Alert:
         return tuple(sorted(self.labels.items()))
 
     def resolve(self, at: datetime, **annotations: str) -> "Alert":
-        """Return the alert as resolved at this time, with further annotations."""
+        """Return the alert as resolved at this time, with more annotations."""
         return replace(self, ends_at=max(at, self.starts_at), annotations={**self.annotations, **annotations})
 
 
 @dataclass(frozen=True, slots=True)
-class AlertedIncident:
-    """An open incident as of its last notification.
+class IncidentAlert:
+    """An open incident with its alert.
 
     Attributes:
+        incident: id.
         opened_at: time of the first notification. An id that returns later opens another alert.
         sequence: number of its newest event, from 1.
         services: suspect and affected services of the last verdict that listed it.
@@ -94,7 +95,7 @@ class MeshAlerts:
 
     at: datetime | None = None
     observed_at: datetime | None = None
-    open: tuple[AlertedIncident, ...] = ()
+    open: tuple[IncidentAlert, ...] = ()
     ended: tuple[EndedIncident, ...] = ()
 
 
@@ -130,14 +131,13 @@ class AlertState:
     events: dict[str, tuple[IncidentEvent, ...]] = field(default_factory=dict)
 
     def apply(self, mesh: str, change: Transition, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
-        """The state after a mesh's transition, with its events by receiver. An alert that fires again is removed from
-        ``ended``."""
-        meshes = {**self.meshes, mesh: change.alerts}
-        waiting = {key: (*self.events.get(key, ()), *new) for key, new in events.items()}
-        firing = {incident.alert.label_set for incident in change.alerts.open}
-        ended = tuple(alert for alert in (*self.ended, *change.ended) if alert.label_set not in firing)
-        return AlertState(meshes, ended, waiting)
+        """Return the state after a mesh's transition, with its events by receiver. An alert that fires again is removed
+        from ``ended``."""
+        queues = {key: (*self.events.get(key, ()), *news) for key, news in events.items()}
+        firing = {entry.alert.label_set for entry in change.alerts.open}
+        resolved_alerts = tuple(alert for alert in (*self.ended, *change.ended) if alert.label_set not in firing)
+        return AlertState({**self.meshes, mesh: change.alerts}, resolved_alerts, queues)
 
     def without(self, mesh: str) -> "AlertState":
-        """The state without a mesh. Its ended alerts stay until they are delivered."""
+        """Return the state without a mesh. Its ended alerts stay until they are delivered."""
         return replace(self, meshes={name: alerts for name, alerts in self.meshes.items() if name != mesh})

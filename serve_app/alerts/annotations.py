@@ -19,10 +19,10 @@ MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 
 
 
 def labels(links: Links, mesh: str, incident: IncidentDocument) -> dict[str, str]:
-    """Labels of the first notification; only ``severity`` may change later. Empty values are omitted, since
-    Alertmanager treats an empty label as a missing one."""
+    """Return the labels of an incident's first notification; only ``severity`` may change later. Empty values are
+    omitted, since Alertmanager treats an empty label as a missing one."""
     namespace, _, service = readable(first_service(incident)).partition("/")
-    found = {
+    values = {
         "alertname": ALERT_NAME,
         "cluster": links.cluster,
         "mesh": mesh,
@@ -32,16 +32,16 @@ def labels(links: Links, mesh: str, incident: IncidentDocument) -> dict[str, str
         "severity": incident.severity,
         "team": incident.team,
     }
-    return {name: text for name, value in found.items() if (text := truncate(value, LABEL_LENGTH))}
+    return {name: text for name, value in values.items() if (text := truncate(value, LABEL_LENGTH))}
 
 
 def services_of(incident: IncidentDocument) -> tuple[str, ...]:
-    """Suspects, best first, and affected services, each once."""
+    """Return suspects, best first, and affected services, each once."""
     return tuple(dict.fromkeys((*(suspect.service for suspect in incident.suspects), *incident.affected)))
 
 
 def first_service(incident: IncidentDocument) -> str:
-    """The first suspect, or the first affected service if there is no suspect; empty if there is neither."""
+    """Return the first suspect, or the first affected service if there is no suspect; empty if there is neither."""
     return next(iter(services_of(incident)), "")
 
 
@@ -50,15 +50,13 @@ def annotations(
     mesh: str,
     incident: IncidentDocument,
     severity: Severity,
-    seen_at: datetime,
+    at: datetime,
     continues: str = "",
 ) -> dict[str, str]:
-    """The current facts about an incident, the incident that it continues, and links."""
-    urls = links.urls(
-        incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, seen_at)
-    )
+    """Return the current facts about an incident, the incident that it continues, and links."""
+    urls = links.urls(incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, at))
     urls.pop("verdict_url", None)  # it is the alert's own URL
-    found = {
+    facts = {
         "summary": readable(incident.headline),
         "title": readable(incident.title),
         "next_step": readable(incident.next_step),
@@ -66,14 +64,14 @@ def annotations(
         "kind": incident.kind,  # not a label: it may change while the alert fires
     }
     if incident.contact:
-        found["contact"] = incident.contact
+        facts["contact"] = incident.contact
     lengths = {"description": DESCRIPTION_LENGTH}
-    texts = {name: truncate(text, lengths.get(name, TEXT_LENGTH)) for name, text in found.items()}
+    texts = {name: truncate(text, lengths.get(name, TEXT_LENGTH)) for name, text in facts.items()}
     return texts | urls | ({"continues": continues} if continues else {})
 
 
 def description(mesh: str, incident: IncidentDocument, severity: Severity) -> str:
-    """One line each: what to do, ranked suspects with score and reasons, affected services, planned changes and
+    """Return one line each: next step, ranked suspects with score and reasons, affected services, planned changes and
     Kubernetes events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
     if severity is Severity.NOTICE:
@@ -84,8 +82,8 @@ def description(mesh: str, incident: IncidentDocument, severity: Severity) -> st
         lines.append(UNSEEN if incident.kind == IncidentKind.TELEMETRY_MISSING else RECOVERING)
     lines.append(f"What to do: {incident.next_step}")
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
-        why = "; ".join(reason.text for reason in suspect.reasons[:MAX_REASONS])
-        lines.append(f"{rank}. {suspect.service} ({score_text(suspect.score)}){': ' + why if why else ''}")
+        reasons = "; ".join(reason.text for reason in suspect.reasons[:MAX_REASONS])
+        lines.append(f"{rank}. {suspect.service} ({score_text(suspect.score)}){': ' + reasons if reasons else ''}")
     if incident.affected:
         lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
     lines += [f"Planned: {change.text}." for change in incident.changes[:MAX_CHANGES]]
@@ -97,12 +95,12 @@ def mark_unseen(description: str, verdict: VerdictDocument) -> str:
     """Add a line to an incident's description if this verdict could neither confirm nor end it."""
     before = description.split("\nNot seen")[0]
     is_partial = verdict.coverage < 1 or verdict.missing_parts
-    why = (
+    reason = (
         f"{share_text(verdict.coverage)} of the services were scored."
         if is_partial
         else "the detector is learning this mesh again."
     )
-    return f"{before}\nNot seen at {format_time(verdict.observed_at)}: {why}"[-DESCRIPTION_LENGTH:]
+    return f"{before}\nNot seen at {format_time(verdict.observed_at)}: {reason}"[-DESCRIPTION_LENGTH:]
 
 
 def format_time(at: datetime) -> str:
@@ -110,6 +108,6 @@ def format_time(at: datetime) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """At most ``length`` characters; characters that UTF-8 cannot encode are replaced."""
+    """Shorten a text to ``length`` characters. Characters that UTF-8 cannot encode are replaced."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,8 +1,8 @@
-"""Sends incidents to people: verdicts in, alerts and events out.
+"""Notifies people of incidents: verdicts in, alerts and events out.
 
     accept_verdict(mesh, verdict) -> state -> storage -> a send loop for each receiver
 
-``accept_verdict`` only computes. :meth:`AlertDelivery.run` stores and sends, each endpoint independently.
+``accept_verdict`` only computes. :meth:`AlertDelivery.run` stores the state and sends, to each endpoint independently.
 """
 
 import asyncio
@@ -51,11 +51,10 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """Where to send alerts and events, and how.
+    """The destinations of alerts and events, with limits.
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        timing, queue, backoff: when to send, and how many may wait.
         drain_seconds: time to send waiting alerts and events when the process ends.
     """
 
@@ -73,11 +72,11 @@ class Receivers:
 def receivers(settings: Settings) -> Receivers:
     notify = settings.notify
     events = []
-    for one in notify.receivers:
-        plugin: ReceiverPlugin[Any] = RECEIVERS.load(one.kind, ReceiverPlugin)
-        events.append(ChosenReceiver(partial(plugin.open, plugin.check_options(one.options)), one.notices))
+    for receiver in notify.receivers:
+        plugin: ReceiverPlugin[Any] = RECEIVERS.load(receiver.kind, ReceiverPlugin)
+        events.append(ChosenReceiver(partial(plugin.open, plugin.check_options(receiver.options)), receiver.notices))
     return Receivers(
-        tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
+        tuple(receiver.endpoint(receiver.url.rstrip("/") + PATH) for receiver in notify.alertmanagers),
         tuple(events),
         links=Links.from_settings(settings),
     )
@@ -112,10 +111,10 @@ class AlertDelivery:
         self._reported: tuple[ReceiverStatus, ...] | None = None
         self._saved = SavedState(AlertStorage(store), instruments)
         self._replicas = [
-            AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
-            for one in to.alertmanagers
+            AlertmanagerReceiver(HttpSender(endpoint, to.deadline_seconds), self._saved, to.timing, instruments, clock)
+            for endpoint in to.alertmanagers
         ]
-        self._queues = [self._open(one) for one in to.events]
+        self._queues = [self._open(endpoint) for endpoint in to.events]
         _require_different_keys(self._queues)
         self._receivers: list[AlertmanagerReceiver | EventQueue] = [*self._replicas, *self._queues]
         self._loops = [
@@ -130,7 +129,7 @@ class AlertDelivery:
         return self._saved.state.meshes.keys()
 
     def newest(self, mesh: str) -> datetime | None:
-        """Snapshot time of the mesh's newest accepted verdict; None: there is none."""
+        """Return the snapshot time of a mesh's newest accepted verdict; None: there is none."""
         return self._saved.state.meshes.get(mesh, MeshAlerts()).observed_at
 
     def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
@@ -139,11 +138,11 @@ class AlertDelivery:
         self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
     def open_incidents(self, mesh: str) -> Set[str]:
-        """The ids of a mesh's open incidents that have an alert."""
-        return {one.incident for one in self._saved.state.meshes.get(mesh, MeshAlerts()).open}
+        """Return the ids of a mesh's open incidents that have an alert."""
+        return {entry.incident for entry in self._saved.state.meshes.get(mesh, MeshAlerts()).open}
 
     def accept_actions(self, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime) -> None:
-        """Update a mesh's alerts from all actions of people, by incident; returns at once."""
+        """Update a mesh's alerts from all of people's actions, by incident; returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         self._apply(mesh, act(before, mesh, actions, now, self._to.links), now)
 
@@ -158,11 +157,11 @@ class AlertDelivery:
         return self._saved.is_taken_over
 
     def count_waiting(self) -> dict[str, int]:
-        """Number of unacknowledged alerts and events, by kind of receiver."""
-        found = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
+        """Count unacknowledged alerts and events by kind of receiver."""
+        counts = dict.fromkeys((ALERTMANAGER, WEBHOOK), 0)
         for receiver in self._receivers:
-            found[receiver.kind] = found.get(receiver.kind, 0) + receiver.count_waiting()
-        return found
+            counts[receiver.kind] = counts.get(receiver.kind, 0) + receiver.count_waiting()
+        return counts
 
     async def run(self) -> None:
         """Deliver until :meth:`close`, then for ``drain_seconds`` more. Cancelling ends delivery at once, and so does
@@ -187,11 +186,11 @@ class AlertDelivery:
         else:
             await self._shut_down()
 
-    def _open(self, chosen: ChosenReceiver) -> EventQueue:
-        receiver = chosen.open(self._to.deadline_seconds)
+    def _open(self, choice: ChosenReceiver) -> EventQueue:
+        receiver = choice.open(self._to.deadline_seconds)
         if isinstance(receiver, PictureReceiver):
             receiver.use_pictures(self._picture)
-        return EventQueue(receiver, chosen.notices, self._saved, self._instruments)
+        return EventQueue(receiver, choice.notices, self._saved, self._instruments)
 
     async def _deliver(self) -> None:
         """Save and send until closing or taken over. All tasks have ended when it returns."""
@@ -230,9 +229,9 @@ class AlertDelivery:
         has_news = bool(change.ended or change.events)
         self._saved.update(self._trim(state, now) if has_news else state, write=has_news)
 
-    def _resolve_all(self, mesh: str, now: datetime, why: str) -> None:
+    def _resolve_all(self, mesh: str, now: datetime, reason: str) -> None:
         if alerts := self._saved.state.meshes.get(mesh):
-            self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, why), now)
+            self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, reason), now)
 
     async def _tidy_regularly(self) -> None:
         while True:
@@ -253,7 +252,7 @@ class AlertDelivery:
         self._saved.update(self._trim(self._saved.state, now))
 
     async def _picture(self, mesh: str, incident: str) -> bytes | None:
-        """An open incident's picture as PNG; None if there is none: a message is useful without it."""
+        """Draw an open incident as PNG; None if that fails, since a message is useful without a picture."""
         if self._draw is None:
             return None
         try:
@@ -262,7 +261,7 @@ class AlertDelivery:
                 return await asyncio.to_thread(render_png, svg, PICTURE_WIDTH)
         except TimeoutError:
             log.warning("the picture of incident %s took longer than %g s, and is omitted", incident, PICTURE_SECONDS)
-        except Exception as error:  # whatever drawing may raise
+        except Exception as error:  # of any kind
             log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
         return None
 
@@ -281,18 +280,15 @@ class AlertDelivery:
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:
         """Drop entries that every replica knows, that are too old, or that exceed the limits."""
-        keep, ended = (
-            self._to.timing.keep,
-            [alert for alert in state.ended if not all(replica.knows_end(alert) for replica in self._replicas)],
-        )
-        young = [alert for alert in ended if alert.ends_at and now - alert.ends_at < keep]
-        kept = tuple(young[-MAX_ENDED:])
-        self._count_dropped(ALERTMANAGER, {"expired": len(ended) - len(young), "full": len(young) - len(kept)})
+        pending = [alert for alert in state.ended if not all(replica.knows_end(alert) for replica in self._replicas)]
+        young = [alert for alert in pending if alert.ends_at and now - alert.ends_at < self._to.timing.keep]
+        remaining = tuple(young[-MAX_ENDED:])
+        self._count_dropped(ALERTMANAGER, {"expired": len(pending) - len(young), "full": len(young) - len(remaining)})
         events = {}
         for queue in self._queues:  # events of a receiver that was removed from the settings are dropped
-            events[queue.key], dropped = self._to.queue.trim(state.events.get(queue.key, ()), now)
-            self._count_dropped(queue.kind, dropped)
-        return replace(state, ended=kept, events=events)
+            events[queue.key], counts = self._to.queue.trim(state.events.get(queue.key, ()), now)
+            self._count_dropped(queue.kind, counts)
+        return replace(state, ended=remaining, events=events)
 
     def _count_dropped(self, kind: str, counts: dict[str, int]) -> None:
         for reason, count in counts.items():
@@ -302,7 +298,7 @@ class AlertDelivery:
 
 
 def _require_different_keys(queues: Iterable[EventQueue]) -> None:
-    """Refuse two receivers with one key: they would share a queue, and each would get only a part of the events."""
+    """Refuse two receivers with the same key: they would share a queue, so each would get only some of the events."""
     (key, count), *_ = Counter(queue.key for queue in queues).most_common(1) or [("", 0)]
     if count > 1:
         raise BadSettings(f"notify: expected each receiver once, got {key} {count} times; remove all but one")

@@ -3,11 +3,11 @@
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. But some receivers answer 500 to an event that they will never accept. So after ``MAX_FAILURES``
 failures, the events of other incidents are tried. If the receiver accepts one of them, but not this event for
-``SET_ASIDE_SECONDS`` after that, the event is set aside: while a receiver recovers, it may still fail now and then. If
-other incidents have no events, the newest event of the same incident takes its place, after more failures.
+``SET_ASIDE_SECONDS`` after that, the event is set aside: a recovering receiver may still fail now and then. If other
+incidents have no events, the newest event of the same incident takes its place, after more failures.
 
 The queue is bounded. Beyond ``max_events``, the oldest are dropped and counted. The others are enough, since each event
-holds everything that is known about its incident, and ``sequence`` shows the gap.
+has everything that is known about its incident, and ``sequence`` shows the gap.
 """
 
 import hashlib
@@ -43,14 +43,14 @@ class QueueLimits:
     def trim(
         self, events: tuple[IncidentEvent, ...], now: datetime
     ) -> tuple[tuple[IncidentEvent, ...], dict[str, int]]:
-        """The remaining events, and the number of dropped ones by reason: ``expired``, ``full``."""
+        """Return the remaining events, and the number of dropped ones by reason: ``expired``, ``full``."""
         young = tuple(event for event in events if now - event.at < self.max_age)
-        kept = young[-self.max_events :]
-        return kept, {"expired": len(events) - len(young), "full": len(young) - len(kept)}
+        remaining = young[-self.max_events :]
+        return remaining, {"expired": len(events) - len(young), "full": len(young) - len(remaining)}
 
 
 def receiver_key(kind: str, *identity: str) -> str:
-    """A receiver's name in the saved state. It contains a hash of the identity, since a URL may be a secret."""
+    """Return a receiver's name in the saved state, with a hash of its identity, since a URL may be a secret."""
     return f"{kind}-{hashlib.blake2b(chr(10).join(identity).encode(), digest_size=8).hexdigest()}"
 
 
@@ -75,31 +75,32 @@ class EventQueue:
         saved: the state with the events.
     """
 
-    def __init__(self, receiver: EventReceiver, notices: bool, saved: SavedState, instruments: Instruments) -> None:
+    def __init__(self, receiver: EventReceiver, notices: bool, state: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key
         self.dropped = 0
         self._receiver = receiver
         self._notices = notices
-        self._saved = saved
+        self._state = state
         self._instruments = instruments
         self._failures: Counter[str] = Counter()  # by waiting event's id
-        self._took_another = False  # since the oldest event has failed too often
-        self._works_since: float | None = None  # when it first did so, monotonic
+        self._took_another = False  # after the oldest event failed too often
+        self._works_since: float | None = None  # when it first took another, monotonic
 
     def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
-        return tuple(one for one in events if self._notices or one.document["incident"]["severity"] != Severity.NOTICE)
+        """Return the events that the receiver gets."""
+        return tuple(event for event in events if self._notices or not _is_notice(event))
 
     def count_waiting(self) -> int:
-        """Number of unacknowledged events."""
-        return len(self._saved.published.events.get(self.key, ()))
+        """Count unacknowledged events."""
+        return len(self._state.published.events.get(self.key, ()))
 
     def next_in(self) -> float:
-        """Infinite: it sends only when an event is new."""
+        """Return infinity: it sends only when an event is new."""
         return float("inf")
 
     async def send(self) -> Reply | None:
-        """Deliver the next event. Returns None if none waits. An event that is refused is not retried."""
-        queue = self._saved.published.events.get(self.key, ())
+        """Deliver the next event, and return None if none waits. A refused event is not retried."""
+        queue = self._state.published.events.get(self.key, ())
         if not queue:
             return None
         event = self._choose(queue)
@@ -120,7 +121,7 @@ class EventQueue:
             if is_first:
                 self._works_since = None
             del self._failures[event.id]
-            self._saved.acknowledge(self.key, event.id)
+            self._state.acknowledge(self.key, event.id)
             self._instruments.count(NOTIFICATIONS_SENT, receiver=self.kind)
             for older in [] if is_first else queue[: queue.index(event)]:
                 if _incident(older) == _incident(event):  # may not arrive after this one
@@ -128,34 +129,40 @@ class EventQueue:
         return Reply(status=reply.status)
 
     def _choose(self, queue: Sequence[IncidentEvent]) -> IncidentEvent:
-        """The oldest event; if it has failed too often, the oldest of another incident, or the newest of its own."""
+        """Return the oldest event; if it has failed too often, the oldest of another incident, or the newest of its
+        own."""
         first = queue[0]
         if self._failures[first.id] < MAX_FAILURES or self._took_another:
             return first
         oldest = {_incident(event): event for event in reversed(queue)}
-        others = [event for event in oldest.values() if event is not first]
-        if others:
-            return min(others, key=lambda event: self._failures[event.id])
+        alternatives = [event for event in oldest.values() if event is not first]
+        if alternatives:
+            return min(alternatives, key=lambda event: self._failures[event.id])
         return first if self._failures[first.id] < MAX_FAILURES_ALONE else queue[-1]
 
     def _is_hopeless(self) -> bool:
-        """Whether the receiver has accepted other events for so long that the oldest event itself must be the cause."""
+        """Return whether the receiver has accepted other events for so long that the oldest event must be the cause."""
         return self._works_since is not None and time.monotonic() - self._works_since >= SET_ASIDE_SECONDS
 
     def _drop(self, event: IncidentEvent, reason: str, detail: str) -> None:
         del self._failures[event.id]
         self._works_since = None
-        self._saved.acknowledge(self.key, event.id)
+        self._state.acknowledge(self.key, event.id)
         self.dropped += 1
         self._instruments.count(NOTIFICATIONS_DROPPED, receiver=self.kind, reason=reason)
-        what = "was refused" if reason == "refused" else "is set aside"
-        log.error("%s: event %s %s and is not retried: %s", self.name, event.id, what, detail)
+        outcome = "was refused" if reason == "refused" else "is set aside"
+        log.error("%s: event %s %s and is not retried: %s", self.name, event.id, outcome, detail)
 
     async def check(self) -> Reply:
         return await self._receiver.check()
 
     async def close(self) -> None:
         await self._receiver.close()
+
+
+def _is_notice(event: IncidentEvent) -> bool:
+    severity: str = event.document["incident"]["severity"]
+    return severity == Severity.NOTICE
 
 
 def _incident(event: IncidentEvent) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""An event in words, for all receivers that people read; and the key that identifies its incident."""
+"""An event in words, for receivers that people read, and the key of its incident."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,8 @@ _LINKS = {
 
 
 def incident_key(event: Mapping[str, Any], max_length: int) -> str:
-    """Return the key of an event's incident, the same for all of its events: ``CLUSTER/MESH/INCIDENT``. A name of a
-    cluster that is too long is replaced by its hash.
+    """Return the key of an event's incident, the same for all of its events: ``CLUSTER/MESH/INCIDENT``. If the key is
+    too long, a hash replaces the cluster's name.
 
     Args:
         event: the document that webhooks get.
@@ -36,38 +36,40 @@ def incident_key(event: Mapping[str, Any], max_length: int) -> str:
 
 
 def event_title(event: Mapping[str, Any]) -> str:
-    """Return in one line what happened, and at which service, calls or requests."""
+    """Return one line that says what happened, and at which service, calls or requests."""
     subject = event["incident"]["title"]
     return f"{what_happened(event)}: {readable(subject)}" if subject else what_happened(event)
 
 
 def what_happened(event: Mapping[str, Any]) -> str:
-    """Return in one line what happened, for a text that names the service itself."""
-    severity, where = event["incident"]["severity"], f"in {event['mesh']}"
-    name = "Notice" if severity == "notice" else f"{severity.capitalize()} incident"
-    if event["event"] == "severity_raised":
-        return f"Now a {severity} incident {where}, was {event['previous_severity']}"
-    if event["event"] == "cause_changed":
-        return f"{name} {where} has another cause"
-    if event["event"] == "acted":
-        return f"{_newest_action(event).head}: {name[0].lower()}{name[1:]} {where}"
-    if event["event"] == "muted":
-        return f"Muted{_until(event)}, still failing: {name[0].lower()}{name[1:]} {where}"
-    if event["event"] == "unmuted":
-        return f"No longer muted, still failing: {name[0].lower()}{name[1:]} {where}"
-    if event["event"] == "merged":
-        return f"{name} {where} is now part of another incident"
-    if event["event"] == "resolved":
-        return f"{how_it_ended(event).capitalize()}: {name[0].lower()}{name[1:]} {where}"
-    return f"{name} {where}"
+    """Return one line that says what happened, for a text that names the service itself."""
+    severity, mesh = event["incident"]["severity"], event["mesh"]
+    name = "notice" if severity == "notice" else f"{severity} incident"
+    match event["event"]:
+        case "severity_raised":
+            return f"Now a {severity} incident in {mesh}, was {event['previous_severity']}"
+        case "cause_changed":
+            return f"{name.capitalize()} in {mesh} has another cause"
+        case "acted":
+            return f"{_newest_action(event).head}: {name} in {mesh}"
+        case "muted":
+            return f"Muted{_until(event)}, still failing: {name} in {mesh}"
+        case "unmuted":
+            return f"No longer muted, still failing: {name} in {mesh}"
+        case "merged":
+            return f"{name.capitalize()} in {mesh} is now part of another incident"
+        case "resolved":
+            return f"{how_it_ended(event).capitalize()}: {name} in {mesh}"
+        case _:
+            return f"{name.capitalize()} in {mesh}"
 
 
 def news(event: Mapping[str, Any]) -> str:
-    """Return in one sentence what an event changes, for people who know its incident."""
+    """Return one sentence that says what an event changes, for people who know its incident."""
     match event["event"]:
         case "opened":
-            continued = event.get("continues")
-            return f"It continues incident {continued}." if continued else "It began."
+            earlier = event.get("continues")
+            return f"It continues incident {earlier}." if earlier else "It began."
         case "severity_raised":
             cause = f" {_cause(event)}" if event.get("previous_cause") else ""
             return f"Now {event['incident']['severity']}, was {event['previous_severity']}.{cause}"
@@ -100,15 +102,15 @@ def muted_until(event: Mapping[str, Any]) -> str:
 
 
 def who_is_on_it(actions: Iterable[Mapping[str, Any]]) -> str:
-    """Return who is on an incident, and since when; empty: no one.
+    """Return the people on an incident, and since when; empty: no one.
 
     Args:
         actions: people's actions on it, oldest first, as in events.
     """
     since: dict[str, str] = {}
-    for one in actions:
-        if one["kind"] == ActionKind.ACKNOWLEDGE:
-            since.setdefault(one["by"] or "someone", format_time(datetime.fromisoformat(one["at"])))
+    for action in actions:
+        if action["kind"] == ActionKind.ACKNOWLEDGE:
+            since.setdefault(action["by"] or "someone", format_time(datetime.fromisoformat(action["at"])))
     return ", ".join(f"{name} since {at}" for name, at in since.items())
 
 
@@ -120,12 +122,12 @@ def first_suspect(event: Mapping[str, Any]) -> str:
 
 
 def next_step(event: Mapping[str, Any]) -> str:
-    """Return what to do; empty if the incident is over."""
+    """Return the next step; empty if the incident is over."""
     return "" if event["event"] in ENDS else readable(event["incident"]["next_step"])
 
 
 def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each link; another link to the page is omitted."""
+    """Yield each link's name and URL, without a second link to the page."""
     page = event["links"].get("page_url")
     for name, url in event["links"].items():
         if name in _LINKS and (name == "page_url" or url != page):

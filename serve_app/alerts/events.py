@@ -5,7 +5,7 @@ import json
 from datetime import datetime
 from typing import Any, Literal
 
-from serve_app.alerts.alert import AlertedIncident, IncidentEvent
+from serve_app.alerts.alert import IncidentAlert, IncidentEvent
 from serve_app.alerts.event_text import who_is_on_it
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.schemas.verdict import IncidentDocument
@@ -22,7 +22,7 @@ def incident_json(incident: IncidentDocument) -> dict[str, Any]:
 
 
 def build_event(
-    kind: EventKind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
+    kind: EventKind, incident: IncidentAlert, mesh: str, at: datetime, links: Links, **more: str
 ) -> IncidentEvent:
     """Build an event with everything that is known about its incident, so that a receiver needs no other event.
 
@@ -30,7 +30,7 @@ def build_event(
         incident: its state after the event; ``sequence`` is the event's number.
         at: time of the event, UTC.
         more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or the
-            ``reason`` why it ended.
+            ``reason`` of its end.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()

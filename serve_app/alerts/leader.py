@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class Leader:
-    """Opens the delivery of a store's verdicts, and opens it again when the process that took it over is gone.
+    """Delivers a store's verdicts while this process is the leader.
 
-    The process that starts last sends. If there are two clusters, as during an upgrade, that is the new one. The old
-    one takes over again if the new one writes nothing for a while.
+    The process that starts last sends. During an upgrade with two clusters, that is the new one. The old one takes over
+    again if the new one writes nothing for a while.
 
     Args:
-        open_delivery: reads the state and becomes its only writer; :class:`AlertDelivery` raises its errors.
+        open_delivery: reads the state and becomes its only writer. It raises the errors of :class:`AlertDelivery`.
 
     Raises:
         BadSettings: see :class:`AlertDelivery`.
@@ -37,8 +37,8 @@ class Leader:
         self._delivery = self._open()
 
     async def run(self) -> None:
-        """Deliver until :meth:`close`. An error of the feed also ends delivery, which would be silent without
-        verdicts."""
+        """Deliver until :meth:`close`. An error of the feed also ends delivery, since without verdicts it would be
+        silent."""
         while True:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -62,7 +62,7 @@ class Leader:
             await self._delivery.close()
 
     def _open(self) -> AlertDelivery | None:
-        """The delivery with the stored state; None while the storage is unavailable."""
+        """Open the delivery with the stored state; None while the storage is unavailable."""
         try:
             return self._open_delivery()
         except (StoreGone, Overloaded) as error:
@@ -72,7 +72,7 @@ class Leader:
     async def _wait_for_silence(self) -> None:
         """Wait until the leader has written nothing for ``SILENCE_SECONDS``, by this process's own clock, or there is
         no state to own."""
-        known, since = 0, time.monotonic()
+        last_revision, since = 0, time.monotonic()
         while time.monotonic() - since < SILENCE_SECONDS:
             await asyncio.sleep(WATCH_SECONDS)
             try:
@@ -82,6 +82,6 @@ class Leader:
                 continue
             if not revision:
                 break
-            if revision != known:
-                known, since = revision, time.monotonic()
+            if revision != last_revision:
+                last_revision, since = revision, time.monotonic()
         log.warning("no other process sends notifications any more; this one does again")

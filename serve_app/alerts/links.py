@@ -19,7 +19,7 @@ class LinkSubject:
 
     Attributes:
         service: ``namespace/name``; empty: none.
-        start, end: the time to show; None: unknown.
+        start, end: period to show; None: unknown.
         incident, kind: an incident's id and kind; empty: none.
         trace: id of a trace; empty: none.
     """
@@ -40,7 +40,7 @@ class Links:
     Attributes:
         external_url: TAGAE's base URL; empty: no links to it.
         templates: by name: ``dashboard``, ``traces``, ``logs``, ``trace``, ``runbook``.
-        templates_by_mesh: for meshes with their own links: all templates, in place of ``templates``.
+        templates_by_mesh: all templates of meshes with their own links, in place of ``templates``.
     """
 
     cluster: str = "default"
@@ -50,14 +50,14 @@ class Links:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Links":
-        """Return the links in the settings. A mesh's link takes precedence over the same one in ``links``."""
+        """Return the links in the settings. A mesh's own link takes precedence over ``links``."""
         notify = settings.notify
-        of_meshes = {
+        templates_by_mesh = {
             name: _templates(mesh.links, settings.links)
             for name, mesh in settings.meshes.items()
             if mesh.links != LinkSettings()
         }
-        return cls(notify.cluster, notify.external_url or "", _templates(settings.links), of_meshes)
+        return cls(notify.cluster, notify.external_url or "", _templates(settings.links), templates_by_mesh)
 
     def tools(self, subject: LinkSubject) -> dict[str, str]:
         """Return the URLs of other tools by name; a link with an unknown value is omitted."""
@@ -74,23 +74,23 @@ class Links:
             "trace": subject.trace,
         }
         templates = self.templates_by_mesh.get(subject.mesh, self.templates)
-        found = {name: fill_template(template, values) for name, template in templates.items()}
-        return {name: url for name, url in found.items() if url}
+        urls = {name: fill_template(template, values) for name, template in templates.items()}
+        return {name: url for name, url in urls.items() if url}
 
     def urls(self, subject: LinkSubject) -> dict[str, str]:
-        """Return the URLs about an incident as alerts have them: ``page_url``, ``dashboard_url``, ``traces_url``,
-        ``logs_url``, ``runbook_url`` and ``verdict_url``, without empty ones and those that are too long. Without a
-        dashboard of its own, ``dashboard_url`` is the page."""
+        """Return the URLs in an incident's alert: ``page_url``, ``dashboard_url``, ``traces_url``, ``logs_url``,
+        ``runbook_url`` and ``verdict_url``, without empty ones and those that are too long. Without a dashboard of its
+        own, ``dashboard_url`` is the page."""
         root = self.external_url.rstrip("/")
         mesh, incident = (quote(text, safe="") for text in (subject.mesh, subject.incident))
         page = root and f"{root}/#mesh={mesh}&incident={incident}"
-        found = {
+        urls = {
             "page_url": page,
             "dashboard_url": page,
             **{f"{name}_url": url for name, url in self.tools(subject).items()},
             "verdict_url": self.verdict_url(subject.mesh),
         }
-        return {name: url for name, url in found.items() if 0 < len(url) <= MAX_URL}
+        return {name: url for name, url in urls.items() if 0 < len(url) <= MAX_URL}
 
     def verdict_url(self, mesh: str) -> str:
         """Return the URL of the newest verdict; empty without an external URL."""
@@ -99,11 +99,12 @@ class Links:
 
 
 def _templates(*settings: LinkSettings) -> dict[str, str]:
-    """The templates by name; the first settings that have one take precedence."""
-    chosen = {
-        name: next(filter(None, (getattr(one, name) for one in settings)), None) for name in LinkSettings.model_fields
+    """Return the templates by name. The first settings that have one take precedence."""
+    templates = {
+        name: next(filter(None, (getattr(links, name) for links in settings)), None)
+        for name in LinkSettings.model_fields
     }
-    return {name: template for name, template in chosen.items() if template}
+    return {name: template for name, template in templates.items() if template}
 
 
 def incident_subject(

@@ -10,13 +10,8 @@ FONT = "DejaVu Sans"
 
 
 def render_png(svg: str, width: int) -> bytes | None:
-    """Return a picture as PNG, or None if resvg-py is not installed, or the picture is too large or cannot be drawn.
-    Each reason is logged once.
-
-    Args:
-        svg: the picture, which refers to no other file.
-        width: width of the result, pixels.
-    """
+    """Convert a picture, which refers to no other file, to PNG ``width`` pixels wide. Returns None if resvg-py is not
+    installed, or the picture is too large or cannot be drawn; each reason is logged once."""
     if len(svg) > MAX_SVG_BYTES:
         _warn_once(f"the picture exceeds {MAX_SVG_BYTES:,} bytes")
         return None
@@ -26,8 +21,8 @@ def render_png(svg: str, width: int) -> bytes | None:
         _warn_once("the package resvg-py is not installed; pip install 'tagae[pictures]'")
         return None
     try:
-        # Our own fonts, because a container has none, and other fonts have other widths.
-        found = resvg_py.svg_to_bytes(
+        # Fixed fonts, because a container has none, and other fonts have other widths.
+        png = resvg_py.svg_to_bytes(
             svg_string=svg,
             width=width,
             skip_system_fonts=True,
@@ -38,12 +33,12 @@ def render_png(svg: str, width: int) -> bytes | None:
     except ValueError as error:
         _warn_once(f"the picture cannot be drawn: {error}")
         return None
-    return bytes(found)
+    return bytes(png)
 
 
 @cache
 def _fonts() -> tuple[Path, ...]:
-    """The fonts that matplotlib includes, regular and bold."""
+    """Return matplotlib's fonts, regular and bold."""
     import matplotlib
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"

@@ -1,4 +1,4 @@
-"""Whether receivers accept notifications: the notifier writes it to the store, where other processes read it."""
+"""Whether receivers accept notifications: the notifier writes a report to the store, where other processes read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class ReceiverStatus:
     """One receiver's state after its newest notification or check.
 
     Attributes:
-        kind, name: its kind and address.
+        name: its address.
         failed: why it accepts nothing (:class:`~serve_app.net.http.Reply`); empty: it works, or was not tried yet.
         since: time of the first failure in a row, UTC.
         dropped: notifications that it has not accepted since the notifier started, and that are not sent again.
@@ -36,17 +36,17 @@ class ReceiverStatus:
         return bool(self.failed or self.dropped)
 
     def text(self, *, public: bool = False) -> str:
-        """The problem in words; ``public``: without addresses and answers."""
-        where = self.kind if public else f"{self.kind} {self.name}"
+        """Return the problem in words; ``public``: without addresses and answers."""
+        name = self.kind if public else f"{self.kind} {self.name}"
         since = f" since {format_time(self.since)}" if self.since else ""
-        dropped = f"{where} did not take {self.dropped} notification{'' if self.dropped == 1 else 's'}"
+        loss = f"{name} did not take {self.dropped} notification{'' if self.dropped == 1 else 's'}"
         if not self.failed:
-            return f"{dropped}, which the log names"
-        return f"{where} takes no notifications{since}: {self.failed if public else self.detail or self.failed}"
+            return f"{loss}, which the log names"
+        return f"{name} takes no notifications{since}: {self.failed if public else self.detail or self.failed}"
 
 
 def read_statuses(store: StateStore) -> tuple[ReceiverStatus, ...]:
-    """The newest report; empty if there is none, or another version wrote it."""
+    """Return the newest report; empty if there is none, or another version wrote it."""
     content = store.read_document(NAME).content
     try:
         return msgspec.json.decode(content, type=tuple[ReceiverStatus, ...]) if content else ()

@@ -1,4 +1,4 @@
-"""Tries the configured receivers outside the notifier: checks that send nothing, and a test alert."""
+"""Tries the configured receivers outside the notifier: with checks that send nothing, and with a test alert."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,25 +27,20 @@ TEST_LASTS = timedelta(minutes=5)  # in Alertmanager; elsewhere a person closes 
 
 
 class ReceiverAdmin:
-    """Answers questions about the service's receivers.
-
-    Args:
-        settings: the service's settings; ``notify`` is used.
-        store: where the notifier reports.
-    """
+    """The receivers in the settings, and the notifier's reports on them in the store."""
 
     def __init__(self, settings: Settings, store: StateStore) -> None:
         self._settings, self._store = settings, store
 
     def problems(self) -> tuple[tuple[str, str], ...]:
-        """For each receiver with a problem, a sentence for everyone, and one with its address."""
+        """Return two sentences for each receiver with a problem: one for everyone, and one with its address."""
         if not self._settings.notify.has_receivers:
             return ()
-        found = [one for one in read_statuses(self._store) if one.has_problem]
-        return tuple((one.text(public=True), one.text()) for one in found)
+        statuses = [status for status in read_statuses(self._store) if status.has_problem]
+        return tuple((status.text(public=True), status.text()) for status in statuses)
 
-    async def send_test(self, wanted: str | None) -> tuple[ReceiverStatus, ...]:
-        return await send_test_alert(self._settings, wanted)
+    async def send_test(self, receiver: str | None) -> tuple[ReceiverStatus, ...]:
+        return await send_test_alert(self._settings, receiver)
 
 
 async def check_receivers(settings: Settings) -> tuple[ReceiverStatus, ...]:
@@ -61,11 +56,11 @@ async def check_receivers(settings: Settings) -> tuple[ReceiverStatus, ...]:
     return await _with_each(settings, None, alertmanager.check, check)
 
 
-async def send_test_alert(settings: Settings, wanted: str | None = None) -> tuple[ReceiverStatus, ...]:
-    """Send a test alert, and return which receivers took it.
+async def send_test_alert(settings: Settings, receiver: str | None = None) -> tuple[ReceiverStatus, ...]:
+    """Send a test alert, and return the status of each receiver.
 
     Args:
-        wanted: kind or address of the receivers; None: all.
+        receiver: kind or address of the receivers; None: all.
 
     Raises:
         BadSettings: certificates cannot be read.
@@ -83,7 +78,7 @@ async def send_test_alert(settings: Settings, wanted: str | None = None) -> tupl
     async def deliver(receiver: EventReceiver) -> Reply:
         return await receiver.deliver(event)
 
-    return await _with_each(settings, wanted, post, deliver)
+    return await _with_each(settings, receiver, post, deliver)
 
 
 def make_test_alert(links: Links, now: datetime) -> tuple[Alert, IncidentEvent]:
@@ -118,32 +113,34 @@ def make_test_alert(links: Links, now: datetime) -> tuple[Alert, IncidentEvent]:
 
 async def _with_each(
     settings: Settings,
-    wanted: str | None,
+    name: str | None,
     ask: Callable[[Endpoint, float], Awaitable[Reply]],
     use: Callable[[EventReceiver], Awaitable[Reply]],
 ) -> tuple[ReceiverStatus, ...]:
+    """Try the receivers with this kind or address, None: all. ``ask`` tries an Alertmanager, ``use`` any other."""
     to = receivers(settings)
-    opened = [chosen.open(TRIAL_SECONDS) for chosen in to.events]
+    event_receivers = [choice.open(TRIAL_SECONDS) for choice in to.events]
     try:
-        tried = [(alertmanager.KIND, one.origin, partial(ask, one, TRIAL_SECONDS)) for one in to.alertmanagers]
-        tried += [(one.kind, one.name, partial(use, one)) for one in opened]
-        names = [name for kind, where, _ in tried for name in (kind, where)]
-        if wanted is not None and wanted not in names:
-            known = ", ".join(f"{kind} {where}" for kind, where, _ in tried) or "none"
-            raise UnknownReceiver(f"receiver {wanted[:80]!r}: expected the kind or address of one of these: {known}")
-        chosen = [one for one in tried if wanted in (None, *one[:2])]
-        replies = await asyncio.gather(*(_in_time(call()) for *_, call in chosen))
+        trials = [
+            *((alertmanager.KIND, peer.origin, partial(ask, peer, TRIAL_SECONDS)) for peer in to.alertmanagers),
+            *((receiver.kind, receiver.name, partial(use, receiver)) for receiver in event_receivers),
+        ]
+        selection = [trial for trial in trials if name in (None, *trial[:2])]
+        if name is not None and not selection:
+            choices = ", ".join(f"{kind} {address}" for kind, address, _ in trials) or "none"
+            raise UnknownReceiver(f"receiver {name[:80]!r}: expected the kind or address of one of these: {choices}")
+        replies = await asyncio.gather(*(_in_time(call()) for *_, call in selection))
     finally:
-        for receiver in opened:
+        for receiver in event_receivers:
             await receiver.close()
     return tuple(
-        ReceiverStatus(kind, where, reply.failed, reply.detail)
-        for (kind, where, _), reply in zip(chosen, replies, strict=True)
+        ReceiverStatus(kind, address, reply.failed, reply.detail)
+        for (kind, address, _), reply in zip(selection, replies, strict=True)
     )
 
 
 async def _in_time(trial: Awaitable[Reply]) -> Reply:
-    """The reply; ``late`` if a trial's requests together take too long."""
+    """Return the reply; ``late`` if a trial's requests together take too long."""
     try:
         async with asyncio.timeout(TRIAL_SECONDS):
             return await trial

@@ -22,7 +22,7 @@ class SavedState:
 
     Attributes:
         published: the last state that was saved or could not be saved; senders use it.
-        is_taken_over: whether another process owns the storage. Nothing is published any more.
+        is_taken_over: whether another process owns the storage. Nothing more is published.
 
     Raises:
         BadSettings, StoreGone: the storage cannot be read.
@@ -100,20 +100,21 @@ class SavedState:
         except Exception as error:  # no failure may prevent notifications
             self._record_failure(error)
 
-    def _record_failure(self, why: object) -> None:
+    def _record_failure(self, reason: object) -> None:
         self._is_write_due = True  # with the next change; one comes every minute while an incident is open
         self._instruments.count(NOTIFICATIONS_FAILED, receiver="state", reason="unwritable")
-        log.error("notifications cannot be saved, but are still sent: %s", why)
+        log.error("notifications cannot be saved, but are still sent: %s", reason)
 
 
 def _remove_event(state: AlertState, receiver: str, event: str) -> AlertState:
-    pending = tuple(one for one in state.events.get(receiver, ()) if one.id != event)
+    pending = tuple(other for other in state.events.get(receiver, ()) if other.id != event)
     return replace(state, events={**state.events, receiver: pending})
 
 
-def _select_pending(written: AlertState, current: AlertState) -> dict[str, tuple[IncidentEvent, ...]]:
-    """The written state's events that are still pending in the current state."""
-    pending = {key: {one.id for one in events} for key, events in current.events.items()}
+def _select_pending(before: AlertState, current: AlertState) -> dict[str, tuple[IncidentEvent, ...]]:
+    """Return the events of a state that are still pending in the current one."""
+    pending = {key: {event.id for event in events} for key, events in current.events.items()}
     return {
-        key: tuple(one for one in events if one.id in pending.get(key, ())) for key, events in written.events.items()
+        key: tuple(event for event in events if event.id in pending.get(key, ()))
+        for key, events in before.events.items()
     }

@@ -1,4 +1,4 @@
-"""The loop that sends to one endpoint: whenever something is due, and again after a failure."""
+"""The loop that sends to one endpoint, and repeats what failed."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from serve_app.net.http import Reply
 
 CHECK_SECONDS = 30.0  # between two checks of an endpoint to which nothing is sent
 log = logging.getLogger(__name__)
-_PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the maximum interval
+_PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # a person must act: retried at the maximum interval
 
 
 class SendLoop:

@@ -1,4 +1,4 @@
-"""The notification state as a document in the state store. It has one writer: the last process that has read it."""
+"""The notification state as a document in the state store. Its only writer is the last process that has read it."""
 
 import logging
 import uuid
@@ -14,18 +14,15 @@ log = logging.getLogger(__name__)
 
 
 class AlertStorage:
-    """The notification state in a store.
+    """The notification state in a store. All methods raise the store's errors.
 
     A notifier that Serve starts again, on this node or another, continues where the lost one stopped. If the lost one
     still runs, without a connection to Ray, its next write fails and it sends nothing more.
-
-    Args:
-        store: has the document. All methods raise its errors.
     """
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._owner = uuid.uuid4().hex.encode()  # the first line of the document: who writes it
+        self._owner = uuid.uuid4().hex.encode()  # the document's first line: its writer
         self._revision = 0  # of the document, as last read or written here
 
     @property
@@ -33,8 +30,7 @@ class AlertStorage:
         return f"{self._store.name}, document {NAME}"
 
     def read(self) -> AlertState:
-        """Read the stored state, whose writer is this process from now on. It is empty if there is none, or another
-        version wrote it."""
+        """Read the stored state, and become its writer. It is empty if there is none, or another version wrote it."""
         state = self._claim()
         try:
             return AlertState() if state is None else decode_state(state)
@@ -52,26 +48,26 @@ class AlertStorage:
         try:
             self._write(content)
         except StoreConflict as error:
-            kept = self._store.read_document(NAME)
-            if not kept.content.startswith(self._owner):
+            document = self._store.read_document(NAME)
+            if not document.content.startswith(self._owner):
                 raise StoreConflict(
                     f"{self.name}: expected to be its writer, got another process that has taken over; nothing was "
                     "changed"
                 ) from error
-            self._revision = kept.revision  # this process wrote it earlier, but the answer was lost
+            self._revision = document.revision  # this process wrote it earlier, but the answer was lost
             self._write(content)
 
     def revision(self) -> int:
-        """The revision that the store has, which the writer changes at least every minute; 0: there is no state."""
+        """Return the stored revision, which the writer changes at least every minute; 0: there is no state."""
         return self._store.read_document(NAME).revision
 
     def _claim(self) -> bytes | None:
-        """Write the document again, so that its former writer no longer can. Returns the stored state; None if there is
-        none."""
+        """Write the document again, so that its former writer no longer can, and return the stored state; None if there
+        is none."""
         while True:
-            kept = self._store.read_document(NAME)
-            state = kept.content.partition(b"\n")[2] if kept.revision else None
-            self._revision = kept.revision
+            document = self._store.read_document(NAME)
+            state = document.content.partition(b"\n")[2] if document.revision else None
+            self._revision = document.revision
             try:
                 self._write(encode_state(AlertState()) if state is None else state)
             except StoreConflict:
@@ -85,7 +81,7 @@ class AlertStorage:
 
 
 def encode_state(state: AlertState) -> bytes:
-    """The document's content, after the owner's line. The store keeps its checksum."""
+    """Return the document's content after the owner's line."""
     return msgspec.json.encode(state)
 
 
@@ -93,7 +89,7 @@ def decode_state(content: bytes) -> AlertState:
     """Read what :func:`encode_state` wrote.
 
     Raises:
-        CorruptState: the content is something else, for example from another version.
+        CorruptState: it has another form, for example of another version.
     """
     try:
         return msgspec.json.decode(content, type=AlertState)

@@ -1,8 +1,8 @@
 """Passes stored verdicts, and people's actions on incidents, to the delivery of notifications.
 
-A verdict is stored in the same transaction as its mesh's state, so the window of verdicts is the outbox. The delivery
-records its newest verdict together with the resulting notifications. So nothing is lost if a process is killed on
-either side. Sessions send nothing to the notifier. People's actions are in the archive, with their incident.
+A verdict is stored in the same transaction as its mesh's state, so the window of verdicts is the outbox, and sessions
+send nothing to the notifier. The delivery records its newest verdict together with the resulting notifications. So
+nothing is lost if a process is killed on either side. People's actions are in the archive, with their incident.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ class VerdictFeed:
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._read: dict[str, int] = {}  # by mesh, the revision up to which its verdicts were read
+        self._revisions: dict[str, int] = {}  # by mesh, as of the last read
         self._is_away = False
 
     async def follow(self, to: AlertDelivery) -> None:
         """Pass on all verdicts that the delivery lacks, until cancelled."""
-        self._read.clear()
+        self._revisions.clear()
         while True:
             try:
                 await self.hand_on(to)
@@ -52,21 +52,21 @@ class VerdictFeed:
         Raises:
             ServeError: the store cannot be read; nothing is skipped.
         """
-        stored = await asyncio.to_thread(self._store.revisions)
-        self._read = {mesh: revision for mesh, revision in self._read.items() if mesh in stored}
-        for mesh in [mesh for mesh, revision in stored.items() if self._read.get(mesh) != revision]:
+        revisions = await asyncio.to_thread(self._store.revisions)
+        self._revisions = {mesh: revision for mesh, revision in self._revisions.items() if mesh in revisions}
+        for mesh in [mesh for mesh, revision in revisions.items() if self._revisions.get(mesh) != revision]:
             with set_log_context(mesh):
                 try:
                     verdicts = await asyncio.to_thread(self._read_new, mesh, to.newest(mesh))
                 except CorruptState as error:  # the store has set the mesh aside
                     log.error("mesh %s: damaged verdicts are left out: %s", mesh, error)
                     continue
-                known = to.open_incidents(mesh)
-                await self._hand_on_actions(mesh, known, to)  # before the verdict ends their incident
+                open_before = to.open_incidents(mesh)
+                await self._hand_on_actions(mesh, open_before, to)  # before the verdict ends their incident
                 _hand_on(mesh, verdicts, to)
-                await self._hand_on_actions(mesh, to.open_incidents(mesh) - known, to)
-            self._read[mesh] = stored[mesh]
-        for mesh in to.known_meshes() - stored.keys():
+                await self._hand_on_actions(mesh, to.open_incidents(mesh) - open_before, to)
+            self._revisions[mesh] = revisions[mesh]
+        for mesh in to.known_meshes() - revisions.keys():
             # A mesh that was set aside returns with its next snapshot.
             if not await asyncio.to_thread(self._store.was_set_aside, mesh):
                 to.forget_mesh(mesh, datetime.now(UTC))
@@ -83,26 +83,25 @@ class VerdictFeed:
             log.exception("mesh %s: unexpected error; no one is notified of what people did", mesh)
 
     def _read_actions(self, mesh: str, incidents: Set[str]) -> dict[str, list[dict[str, Any]]]:
-        found = [self._store.incident(mesh, one, details=False) for one in sorted(incidents)]
-        documents = [unpack_document(one.document) for one in found if one is not None]
-        return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}
+        records = [self._store.incident(mesh, record, details=False) for record in sorted(incidents)]
+        documents = [unpack_document(record.document) for record in records if record is not None]
+        return {record.id: [action.model_dump(mode="json") for action in record.actions] for record in documents}
 
     def _read_new(self, mesh: str, since: datetime | None) -> list[bytes]:
-        """The verdicts after the snapshot at ``since``, oldest first. If the mesh is new to the delivery, or has begun
-        again at an earlier time, only the newest one.
-        """
-        found = [] if since is None else self._store.verdicts(mesh, since, limit=-1)
-        if not found:
+        """Return the verdicts after the snapshot at ``since``, oldest first. If the mesh is new to the delivery, or has
+        begun again at an earlier time, return only the newest one."""
+        verdicts = [] if since is None else self._store.verdicts(mesh, since, limit=-1)
+        if not verdicts:
             newest = self._store.load(mesh)
             if newest is not None and newest.observed_at not in (None, since):
-                found = [newest.verdict]
-        return found
+                verdicts = [newest.verdict]
+        return verdicts
 
 
 def _hand_on(mesh: str, verdicts: Iterable[bytes], to: AlertDelivery) -> None:
-    for packed in verdicts:
+    for content in verdicts:
         try:
-            stored, now = StoredVerdict.unpack(packed), datetime.now(UTC)
+            stored, now = StoredVerdict.unpack(content), datetime.now(UTC)
             made_at = now if stored.made_at is None else datetime.fromtimestamp(stored.made_at, UTC)
             if now - made_at > FORGET_AFTER:
                 continue

@@ -2,8 +2,8 @@
 
 download              weights from elsewhere, with their SHA-256
 card, registry        a model's description, and the place that has all models
-rollout               which mesh uses which model: the document in the store, and its changes
-loader                weights in the memory of one process, for snapshots, which never wait long
+rollout               the document in the store that says which mesh uses which model, and its changes
+loader                one process's weights in memory, for which snapshots never wait long
 served                the models of one session
 comparison            figures of two models, with intervals
 recorded_comparison   the same over recordings

@@ -1,7 +1,7 @@
 """Answers people's questions about models, and makes their changes: the registry, the trial, and each mesh's version.
 
 A candidate that breaks a limit of its trial is rolled back; otherwise people promote it. A limit is broken only if the
-whole interval is beyond it, so that chance alone rarely rolls back a good model.
+whole interval is beyond it, so that chance rarely rolls back a good model.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class ModelAdmin:
         self._checked = time.monotonic()
 
     async def all(self, meshes: frozenset[str] | None = None) -> ModelsDocument:
-        """The registry's models, and each mesh's model, for a caller who may see only ``meshes``; None: all.
+        """Return the registry's models, and each mesh's model, for a caller who may see only ``meshes``; None: all.
 
         Raises:
             RegistryGone: the registry does not answer.
@@ -49,9 +49,10 @@ class ModelAdmin:
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
     def in_use(self, meshes: frozenset[str] | None = None) -> ModelDocument:
-        digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
-        own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
-        visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
+        """Return the model of all meshes, and those of visible meshes with their own."""
+        digests = {mesh: checkpoint.digest for mesh, checkpoint in self._models.weights.by_mesh.items()}
+        versions = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
+        visible = {mesh: version for mesh, version in versions.items() if _is_among(meshes, mesh)}
         return model_document(self._models.checkpoint(ALL_MESHES), visible)
 
     def compare(self, version: str) -> ComparisonOfModels:
@@ -62,10 +63,10 @@ class ModelAdmin:
         """
         if self._models.registry is None:
             raise UnknownModel("model: there is no registry; set models.registry")
-        trials = [one for one in self._read_trials() if one.candidate == version and one.blocks]
+        trials = [trial for trial in self._read_trials() if trial.candidate == version and trial.blocks]
         if not trials:
             raise UnknownModel(f"model {version}: it was never tried on snapshots; try it with `tagae models canary`")
-        newest = max(trials, key=lambda one: one.blocks[-1].began)
+        newest = max(trials, key=lambda trial: trial.blocks[-1].began)
         return compare(version, newest.baseline, trials, self._settings.alert.budget)
 
     async def try_out(self, version: str, share: float | None, by: str = "") -> RolloutDocument:
@@ -74,7 +75,7 @@ class ModelAdmin:
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded.
             UnfitModel: meshes cannot switch to it now.
-            StoreConflict: other processes changed the rollout again and again.
+            StoreConflict: other processes kept changing the rollout.
         """
         share = CANARY_SHARE if share is None else share
         pin = await self._models.pin(version, None)
@@ -90,12 +91,12 @@ class ModelAdmin:
 
         Raises:
             UnfitModel: there is nothing to go back to.
-            StoreConflict: other processes changed the rollout again and again.
+            StoreConflict: other processes kept changing the rollout.
         """
         return self._models.change(lambda rollout: roll_back(rollout, by, reason, mesh=mesh))
 
     def is_check_due(self) -> bool:
-        """Whether a trial has not been checked for a while."""
+        """Return whether a trial has not been checked for a while."""
         return self._models.has_trial and time.monotonic() - self._checked >= CHECK_SECONDS
 
     async def check(self) -> None:
@@ -112,8 +113,8 @@ class ModelAdmin:
         if trial is None:
             return
         candidate, baseline = self._models.version(trial.candidate), self._models.version(trial.baseline)
-        found = compare(candidate, baseline, self._read_trials(), self._settings.alert.budget, trial.since)
-        reason = broken_limit(found, self._settings.models)
+        comparison = compare(candidate, baseline, self._read_trials(), self._settings.alert.budget, trial.since)
+        reason = broken_limit(comparison, self._settings.models)
         if not reason:
             return
         after = self._models.change(
@@ -122,33 +123,33 @@ class ModelAdmin:
             by_rule=True,
         )
         last = after.history[-1] if after.history else None
-        if after.trial != trial and last is not None and last.reason == reason:  # otherwise, another session was first
+        if after.trial != trial and last is not None and last.reason == reason:  # not by another session
             log.warning("model %s: rolled back by rule: %s", candidate, reason)
 
     def _read_trials(self) -> Iterator[MeshTrialDocument]:
-        for one in self._store.meshes():
-            _, found = read_trial(self._store, one.mesh)
-            if found is not None:
-                yield found
+        for stored in self._store.meshes():
+            _, trial = read_trial(self._store, stored.mesh)
+            if trial is not None:
+                yield trial
 
 
 def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
     """Describe the limit that the candidate certainly breaks; empty if there is none, or too little is known."""
-    failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
-    if comparison.attempts >= MIN_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):
+    failures, usual = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
+    if comparison.attempts >= MIN_SNAPSHOTS and failures.low is not None and failures.low > max(MAX_FAILURES, usual):
         return (
-            f"it could not score {failed.value:.0%} of the snapshots (95% interval from {failed.low:.0%}), at most "
-            f"{MAX_FAILURES:.0%}, with the baseline {before:.0%}"
+            f"it could not score {failures.value:.0%} of the snapshots (95% interval from {failures.low:.0%}), at most "
+            f"{MAX_FAILURES:.0%}, with the baseline {usual:.0%}"
         )
     if comparison.snapshots < MIN_SNAPSHOTS:
         return ""
-    alerts, others = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
-    if comparison.budget_per_day is not None and alerts.low is not None and others.value is not None:
+    alerts, baseline_alerts = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
+    if comparison.budget_per_day is not None and alerts.low is not None and baseline_alerts.value is not None:
         limit = limits.max_alerts * comparison.budget_per_day
-        if alerts.low > max(limit, others.value):
+        if alerts.low > max(limit, baseline_alerts.value):
             return (
                 f"its alerts per day leave the budget: {alerts.value:.2g} (95% interval from {alerts.low:.2g}), at "
-                f"most {limit:.2g}, with the baseline {others.value:.2g}"
+                f"most {limit:.2g}, with the baseline {baseline_alerts.value:.2g}"
             )
     agreement = comparison.same_status
     if agreement.high is not None and agreement.high < limits.min_agreement:

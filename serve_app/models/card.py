@@ -31,8 +31,9 @@ def describe(
     """Create a model's card.
 
     Args:
-        checkpoint: as :func:`~model.checkpoint.load` reads it, which gives it its digest.
-        created_at: creation time; None: now.
+        checkpoint: with a digest, as :func:`~model.checkpoint.load` reads it.
+        content: of its file.
+        created_at: None: now.
         parent: version that it replaces; None: unknown.
         figures: training results by name.
     """
@@ -59,8 +60,8 @@ def write_card(
     figures: Mapping[str, float] | None = None,
     network: str | None = None,
 ) -> ModelCard:
-    """Write and return the card beside a weights file, which may name this ``network``. For the other arguments, see
-    :func:`describe`.
+    """Write a card beside a weights file, which may name this ``network``, and return it. :func:`describe` explains the
+    other arguments.
 
     Raises:
         IncompatibleWeights: this version cannot read the file.

@@ -18,7 +18,7 @@ from model.verdict import Status, Verdict
 from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, IntervalDocument, MeshTrialDocument
 
 SNAPSHOTS_PER_BLOCK = 20  # five minutes, at one snapshot each 15 s
-MAX_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as this many intervals
+MAX_GAP_INTERVALS = 4.0  # a longer gap between two snapshots counts as this many intervals
 Z = 1.96  # for a 95% interval
 DAY = 86_400.0
 DRAWS = 1000
@@ -45,15 +45,15 @@ class ModelOutcome:
     is_whole: bool
 
 
-def outcome_of(verdict: Verdict, known: frozenset[str]) -> ModelOutcome:
-    """A model's result for a snapshot; ``known`` are its earlier alerts."""
-    strongest = max(verdict.alerts, key=lambda one: one.score, default=None)
-    alerts = frozenset(one.id for one in verdict.alerts)
+def outcome_of(verdict: Verdict, earlier_alerts: frozenset[str]) -> ModelOutcome:
+    """Return a model's result for a snapshot."""
+    strongest = max(verdict.alerts, key=lambda incident: incident.score, default=None)
+    alerts = frozenset(incident.id for incident in verdict.alerts)
     return ModelOutcome(
         is_judged=verdict.status in (Status.NORMAL, Status.ANOMALOUS),
         score=verdict.mesh_score,
         alerts=alerts,
-        new_alerts=len(alerts - known),
+        new_alerts=len(alerts - earlier_alerts),
         culprit=strongest.suspects[0].service if strongest is not None and strongest.suspects else None,
         is_whole=verdict.coverage >= 1,
     )
@@ -73,10 +73,10 @@ def add_snapshot(
         empty: an empty block that begins with this snapshot.
         interval: usual time between two snapshots, s.
     """
-    passed = interval if trial.newest is None else (at - trial.newest).total_seconds()
+    seconds = interval if trial.newest is None else (at - trial.newest).total_seconds()
     trial = trial.model_copy(update={"newest": at})
     if candidate.is_judged and baseline.is_judged and candidate.is_whole and baseline.is_whole:
-        return _with_block(trial, empty, _sums_of(candidate, baseline, passed, interval))
+        return _with_block(trial, empty, _sums_of(candidate, baseline, seconds, interval))
     if candidate.is_whole != baseline.is_whole:
         return add_failure(trial, empty, of_candidate=baseline.is_whole)
     return trial
@@ -87,34 +87,33 @@ def add_failure(trial: MeshTrialDocument, empty: BlockDocument, *, of_candidate:
     return _with_block(trial, empty, {"candidate_failed" if of_candidate else "baseline_failed": 1})
 
 
-def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval: float) -> dict[str, float]:
-    both = bool(first.alerts) and bool(second.alerts)
+def _sums_of(candidate: ModelOutcome, baseline: ModelOutcome, seconds: float, interval: float) -> dict[str, float]:
+    both_alert = bool(candidate.alerts) and bool(baseline.alerts)
     return {
         "snapshots": 1,
-        "seconds": min(max(passed, 0.0), MAX_GAP_INTERVALS * interval),
-        "same_status": bool(first.alerts) == bool(second.alerts),
-        "both_alert": both,
-        "same_culprit": both and first.culprit == second.culprit,
-        "candidate_alerts": first.new_alerts,
-        "baseline_alerts": second.new_alerts,
-        "score_difference": round(first.score, 4) - round(second.score, 4),
+        "seconds": min(max(seconds, 0.0), MAX_GAP_INTERVALS * interval),
+        "same_status": bool(candidate.alerts) == bool(baseline.alerts),
+        "both_alert": both_alert,
+        "same_culprit": both_alert and candidate.culprit == baseline.culprit,
+        "candidate_alerts": candidate.new_alerts,
+        "baseline_alerts": baseline.new_alerts,
+        "score_difference": round(candidate.score, 4) - round(baseline.score, 4),
     }
 
 
 def _with_block(trial: MeshTrialDocument, empty: BlockDocument, sums: dict[str, float]) -> MeshTrialDocument:
-    """The trial with these sums added to its last block, or to a new one if that is full or belongs to another
-    stage."""
-    closed, block = trial.blocks, empty
-    if closed and attempts(closed[-1]) < SNAPSHOTS_PER_BLOCK:
-        last = closed[-1]
+    """Add sums to a trial's last block, or to a new one if that is full or belongs to another stage."""
+    blocks, block = trial.blocks, empty
+    if blocks and attempts(blocks[-1]) < SNAPSHOTS_PER_BLOCK:
+        last = blocks[-1]
         if (last.since, last.share) == (empty.since, empty.share):
-            closed, block = closed[:-1], last
+            blocks, block = blocks[:-1], last
     block = block.model_copy(update={name: getattr(block, name) + value for name, value in sums.items()})
-    return trial.model_copy(update={"blocks": [*closed, block]})
+    return trial.model_copy(update={"blocks": [*blocks, block]})
 
 
 def attempts(block: BlockDocument) -> int:
-    """The number of snapshots in a block that at least one model scored."""
+    """Return the number of a block's snapshots that at least one model scored."""
     return block.snapshots + block.candidate_failed + block.baseline_failed
 
 
@@ -132,14 +131,14 @@ def compare(
         budget: alerts per day for a mesh's number of services; None: unknown.
         since: when the trial got its share; None: all stages count.
     """
-    found = [one for one in trials if (one.candidate, one.baseline) == (candidate, baseline)]
-    blocks = [block for one in found for block in one.blocks if attempts(block) and since in (None, block.since)]
-    budgets = [] if budget is None else [budget(one.services) for one in found if one.services]
+    matches = [trial for trial in trials if (trial.candidate, trial.baseline) == (candidate, baseline)]
+    blocks = [block for trial in matches for block in trial.blocks if attempts(block) and since in (None, block.since)]
+    budgets = [] if budget is None else [budget(trial.services) for trial in matches if trial.services]
     days = sum(block.seconds for block in blocks) / DAY
     return ComparisonOfModels(
         candidate=candidate,
         baseline=baseline,
-        meshes=len(found),
+        meshes=len(matches),
         snapshots=sum(block.snapshots for block in blocks),
         attempts=sum(map(attempts, blocks)),
         days=days,
@@ -155,7 +154,7 @@ def compare(
 
 
 def rate(count: int, days: float) -> IntervalDocument:
-    """Events per day with Byar's interval; unknown without observed time."""
+    """Return events per day with Byar's interval; unknown without observed time."""
     if days <= 0:
         return IntervalDocument()
     low = count * max(0.0, 1 - 1 / (9 * count) - Z / (3 * math.sqrt(count))) ** 3 if count else 0.0
@@ -167,7 +166,7 @@ def rate(count: int, days: float) -> IntervalDocument:
 def _ratio(
     blocks: Sequence[BlockDocument], above: Callable[[BlockDocument], float], below: Callable[[BlockDocument], float]
 ) -> IntervalDocument:
-    """The ratio of two sums over blocks, with the bootstrap interval; without it if there are few blocks."""
+    """Return the ratio of two sums over blocks, with the bootstrap interval unless there are few blocks."""
     numerator: Sums = np.array([above(block) for block in blocks], np.float64)
     denominator: Sums = np.array([below(block) for block in blocks], np.float64)
     if not denominator.sum() > 0:

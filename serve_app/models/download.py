@@ -30,10 +30,11 @@ def check_sha256(text: str) -> str:
 
 
 def check_source(source: str) -> str:
-    """Return a path or URL that weights can be read from.
+    """Return a path or URL of weights.
 
     Raises:
-        ValueError: it is neither a path nor a URL."""
+        ValueError: it is neither a path nor a URL.
+    """
     if "://" not in source or source.partition("://")[0] in OBJECT_STORES:
         return source
     try:
@@ -58,17 +59,17 @@ def read_checked(source: str, sha256: str) -> bytes:
             content += piece
             if len(content) > MAX_BYTES:
                 raise IncompatibleWeights(f"weights {name}: the content exceeds {MAX_BYTES} bytes; correct SOURCE")
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != sha256:
         raise IncompatibleWeights(
-            f"weights {name}: expected SHA-256 {sha256}, got {found} ({len(content)} bytes); correct the digest, or do "
-            "not trust the source"
+            f"weights {name}: expected SHA-256 {sha256}, got {actual} ({len(content)} bytes); correct the digest, or "
+            "do not trust the source"
         )
     return bytes(content)
 
 
 def display_name(source: str) -> str:
-    """The source for messages: without a URL's query, which may contain a signature."""
+    """Return the source for messages: without a URL's query, which may contain a signature."""
     parts = urlsplit(source)
     return f"{parts.scheme}://{parts.hostname}{parts.path}" if "://" in source else source
 

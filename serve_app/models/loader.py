@@ -1,8 +1,8 @@
 """Loads weights from the registry into one process's memory. Snapshots never wait long for them.
 
 A registry may hang, for example on a slow or dead object store. So each process loads in a separate thread, and each
-version once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load
-that failed or took longer, no snapshot waits for this version for a while.
+version once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. If it fails
+or takes longer, no snapshot waits for this version for a while.
 """
 
 import asyncio
@@ -79,25 +79,25 @@ class Loader:
         self._instruments.set(MODEL_MEMORY, self.size_bytes())
 
     def get(self, version: str) -> Checkpoint | None:
-        """The weights of a version if they are in memory; never waits for the registry."""
-        found = self._checkpoints().get(version)
-        if found is not None:
+        """Return a version's weights if they are in memory; never wait for the registry."""
+        checkpoint = self._checkpoints().get(version)
+        if checkpoint is not None:
             with self._guard, suppress(KeyError):
                 self._loads.move_to_end(version)
-        return found
+        return checkpoint
 
     async def load(self, pin: ModelPin, seconds: float | None = None, *, at_once: bool = False) -> Checkpoint:
-        """The weights of a version.
+        """Return a version's weights.
 
         Args:
             seconds: maximum wait; None: ``MAX_WAIT_SECONDS``.
-            at_once: whether to try again even if a load has just failed, for example because a person asks.
+            at_once: whether to try again even if a load has just failed, because a person asks.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, or not in time.
         """
-        if (found := self.get(pin.version)) is not None:
-            return found
+        if (checkpoint := self.get(pin.version)) is not None:
+            return checkpoint
         seconds = MAX_WAIT_SECONDS if seconds is None else seconds
         load = asyncio.wrap_future(self._begin(pin, at_once=at_once))
         try:
@@ -121,8 +121,8 @@ class Loader:
 
     def _checkpoints(self) -> dict[str, Checkpoint]:
         with self._guard:
-            done = [(version, load) for version, load in self._loads.items() if load.done() and not load.exception()]
-        return {version: load.result() for version, load in done}
+            loads = [(version, load) for version, load in self._loads.items() if load.done() and not load.exception()]
+        return {version: load.result() for version, load in loads}
 
     def _begin(self, pin: ModelPin, *, at_once: bool = False) -> Future[Checkpoint]:
         with self._guard:
@@ -153,15 +153,18 @@ class Loader:
             raise reason from None
         with self._guard:
             self._failures.pop(pin.version, None)
-        held = [*self._checkpoints().values(), checkpoint]
+        checkpoints = [*self._checkpoints().values(), checkpoint]
         self._instruments.count(MODEL_LOADS, outcome="loaded")
         log.info(
-            "model %s: loaded; %d versions in memory, %.1f MB", pin.version, len(held), sum(map(size_of, held)) / 1e6
+            "model %s: loaded; %d versions in memory, %.1f MB",
+            pin.version,
+            len(checkpoints),
+            sum(map(size_of, checkpoints)) / 1e6,
         )
         return checkpoint
 
     def _late(self, pin: ModelPin, seconds: float) -> RegistryGone:
-        """The error for a load that takes too long, which is recorded as a failure."""
+        """Record a load that takes too long as a failure, and return its error."""
         late = RegistryGone(
             f"model {pin.version}: the registry has not sent its weights within {seconds:g} s; the load "
             "continues: wait for it, or check that this node reaches models.registry"
@@ -195,6 +198,6 @@ def open_loader(settings: Settings, device: torch.device, instruments: Instrumen
 
 
 def size_of(checkpoint: Checkpoint) -> int:
-    """The size of a checkpoint's parameters in memory, bytes."""
+    """Return the size of a checkpoint's parameters in memory, bytes."""
     modules = (checkpoint.network, checkpoint.meta)
     return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())

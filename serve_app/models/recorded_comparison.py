@@ -11,7 +11,7 @@ from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, Mesh
 from serve_app.errors import UnfitModel
 from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
 from serve_app.models.registry import Registry
-from serve_app.pipeline import Mesh, advance, options
+from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.recordings.segments import open_recording
 from serve_app.settings import Settings
 
@@ -56,34 +56,32 @@ def trial_over(
     settings: Settings,
     since: datetime | None = None,
 ) -> MeshTrialDocument:
-    """Both models' results for a mesh's snapshots; snapshots before ``since`` do not count."""
+    """Return both models' results for a mesh's snapshots; snapshots before ``since`` do not count."""
     trial = MeshTrialDocument(mesh=name, services=0, candidate=candidate.digest, baseline=baseline.digest)
-    scored = {one.digest: _Scored() for one in (candidate, baseline)}
+    runs, chosen_options = (_Run(candidate), _Run(baseline)), options(settings, name)
     began = since
     for snapshot in snapshots:
-        first, second = (_score(one, scored[one.digest], name, snapshot, settings) for one in (candidate, baseline))
+        outcomes = [run.score(snapshot, chosen_options) for run in runs]
         if since is not None and snapshot.observed_at < since:
             continue
         began = began or snapshot.observed_at  # all of a recording's blocks belong to one stage
         empty = BlockDocument(since=began, share=0, began=snapshot.observed_at)
-        interval = scored[candidate.digest].mesh.state.interval_seconds
-        trial = add_snapshot(trial, snapshot.observed_at, first, second, empty, interval)
+        interval = runs[0].mesh.state.interval_seconds
+        trial = add_snapshot(trial, snapshot.observed_at, outcomes[0], outcomes[1], empty, interval)
         trial = trial.model_copy(update={"services": snapshot.num_nodes})
     return trial
 
 
 @dataclass(slots=True)
-class _Scored:
+class _Run:
     """A mesh as scored by one model, and the ids of its alerts."""
 
+    checkpoint: Checkpoint
     mesh: Mesh = field(default_factory=Mesh)
     alerts: frozenset[str] = frozenset()
 
-
-def _score(
-    checkpoint: Checkpoint, scored: _Scored, mesh: str, snapshot: MeshSnapshot, settings: Settings
-) -> ModelOutcome:
-    verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings, mesh))
-    outcome = outcome_of(verdict, scored.alerts)
-    scored.alerts = outcome.alerts
-    return outcome
+    def score(self, snapshot: MeshSnapshot, options: Options) -> ModelOutcome:
+        verdict, self.mesh = advance(self.checkpoint, self.mesh, snapshot, options)
+        outcome = outcome_of(verdict, self.alerts)
+        self.alerts = outcome.alerts
+        return outcome

@@ -55,20 +55,20 @@ class Registry:
             ) from error
 
     def cards(self) -> list[ModelCard]:
-        """The cards of all versions, oldest first. A card that cannot be read is logged and left out.
+        """Return the cards of all versions, oldest first. A card that cannot be read is logged and left out.
 
         Raises:
             RegistryGone: the place does not answer, or denies read access.
         """
-        found = []
+        cards = []
         for version in self._versions():
             try:
-                found.append(self.card(version))
+                cards.append(self.card(version))
             except UnknownModel:  # incomplete, or deleted meanwhile
                 continue
             except IncompatibleWeights as error:
                 log.warning("%s", error)
-        return sorted(found, key=lambda card: (card.created_at, card.version))
+        return sorted(cards, key=lambda card: (card.created_at, card.version))
 
     def card(self, version: str) -> ModelCard:
         """Read a version's card.
@@ -95,16 +95,16 @@ class Registry:
             RegistryGone: as in :meth:`cards`.
         """
         content = self._read(version, WEIGHTS)
-        found = hashlib.sha256(content).hexdigest()
-        if found != sha256:
+        actual = hashlib.sha256(content).hexdigest()
+        if actual != sha256:
             raise IncompatibleWeights(
-                f"model {version}: expected SHA-256 {sha256}, got {found} in {self._path(version, WEIGHTS)}; the file "
+                f"model {version}: expected SHA-256 {sha256}, got {actual} in {self._path(version, WEIGHTS)}; the file "
                 "was changed after it was added: restore it, or add the model again"
             )
         return load_content(content, self._network)
 
     def add(self, content: bytes, card: ModelCard) -> bool:
-        """Add a model. Returns False if the registry already has it; then its card is kept.
+        """Add a model. Returns False, and keeps the card, if the registry already has it.
 
         Raises:
             RegistryGone: the place does not answer, or denies write access.
@@ -118,7 +118,7 @@ class Registry:
         return True
 
     def rollout(self) -> RolloutDocument:
-        """The rollout that sidecars follow; an empty one if there is none.
+        """Return the rollout that sidecars follow; an empty one if there is none.
 
         Raises:
             CorruptState: this version cannot read it.
@@ -139,10 +139,10 @@ class Registry:
 
     def _versions(self) -> Iterator[str]:
         try:
-            listed: list[str] = self._fetch(lambda: self._files.ls(self._root, detail=False))
+            paths: list[str] = self._fetch(lambda: self._files.ls(self._root, detail=False))
         except UnknownModel:  # nothing has been added yet
             return
-        yield from filter(VERSION.fullmatch, (path.rstrip("/").rpartition("/")[2] for path in listed))
+        yield from filter(VERSION.fullmatch, (path.rstrip("/").rpartition("/")[2] for path in paths))
 
     def _read(self, version: str, name: str) -> bytes:
         if not VERSION.fullmatch(version):
@@ -160,7 +160,7 @@ class Registry:
         return "/".join((self._root.rstrip("/"), *place))
 
     def _fetch(self, action: Callable[[], T], version: str = "") -> T:
-        """Like :meth:`_ask`, but raise ``UnknownModel`` if the file does not exist."""
+        """Like :meth:`_ask`, but raise ``UnknownModel`` for a missing file."""
         try:
             return self._ask(action)
         except RegistryGone as error:
@@ -222,7 +222,7 @@ class AsyncRegistry:
 
 
 def open_registry(place: str | None, network: str | None = None) -> Registry | None:
-    """Open a registry; None if no place is given. Arguments and errors are as in :class:`Registry`."""
+    """Open a registry; None without a place. :class:`Registry` describes arguments and errors."""
     return None if place is None else Registry(place, network)
 
 

@@ -1,5 +1,5 @@
-"""Which mesh uses which model: one small document in the state store, changed with compare-and-set. Each sidecar has
-its own store, and follows such a document in its registry instead.
+"""The rollout: a small document in the state store that says which mesh uses which model, changed with compare-and-set.
+Each sidecar has its own store, and follows such a document in its registry instead.
 
 A trial has one number, the share of meshes that use the candidate. A mesh uses it if a hash of its name is below the
 share, so the same meshes remain as the share grows, and all nodes agree without communication.
@@ -21,10 +21,10 @@ Pin = ModelPin | None
 
 
 def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
-    """The model that makes a mesh's verdicts, and its trial's other model; without a trial, they are the same."""
+    """Return the model that makes a mesh's verdicts, and its trial's other model, the same without a trial."""
     if mesh in rollout.meshes:
-        own = rollout.meshes[mesh]
-        return own, own
+        pin = rollout.meshes[mesh]
+        return pin, pin
     trial = rollout.trial
     if trial is None:
         return rollout.active, rollout.active
@@ -34,7 +34,7 @@ def pins_of(rollout: RolloutDocument, mesh: str) -> tuple[Pin, Pin]:
 
 
 def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
-    """Whether a mesh uses a trial's candidate."""
+    """Return whether a mesh uses a trial's candidate."""
     if mesh == ALL_MESHES:
         return trial.share >= 1
     salt = "" if trial.candidate is None else trial.candidate.version  # so that each candidate gets different meshes
@@ -43,7 +43,7 @@ def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
 
 
 def rollout_of_sidecar(rollout: RolloutDocument, sidecar: str) -> RolloutDocument:
-    """A sidecar's view of the registry's rollout: the model of its share, without its own trial.
+    """Return a sidecar's view of the registry's rollout: the model of its share, without its own trial.
 
     Args:
         sidecar: its name, which decides whether it belongs to a canary's share.
@@ -53,7 +53,7 @@ def rollout_of_sidecar(rollout: RolloutDocument, sidecar: str) -> RolloutDocumen
 
 
 def limit_to(rollout: RolloutDocument, can_see: Callable[[str], bool]) -> RolloutDocument:
-    """The rollout for a caller who may see only some meshes: without other meshes' own models and changes."""
+    """Return the rollout for a caller who may see only some meshes: without other meshes' own models and changes."""
     meshes = {mesh: pin for mesh, pin in rollout.meshes.items() if can_see(mesh)}
     history = [event for event in rollout.history if not event.mesh or can_see(event.mesh)]
     return rollout.model_copy(update={"meshes": meshes, "history": history})
@@ -63,7 +63,8 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
     """Try a candidate on a share of the meshes, or change its trial's share.
 
     Raises:
-        UnfitModel: it is already in use, or another candidate is on trial."""
+        UnfitModel: it is already in use, or another candidate is on trial.
+    """
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
@@ -133,8 +134,8 @@ def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
         CorruptState: this version cannot read it.
         ServeError: the store cannot be read.
     """
-    found = store.read_document(ROLLOUT)
-    return found.revision, _stored_rollout(found.content)
+    document = store.read_document(ROLLOUT)
+    return document.revision, _stored_rollout(document.content)
 
 
 def change_rollout(store: StateStore, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
@@ -159,7 +160,7 @@ def _stored_rollout(content: bytes) -> RolloutDocument:
 
 
 def decode_rollout(content: bytes) -> RolloutDocument:
-    """The rollout in a document; ``CorruptState`` if this version cannot read it."""
+    """Return the rollout in a document; raise ``CorruptState`` if this version cannot read it."""
     try:
         return RolloutDocument.model_validate_json(content)
     except ValueError as error:
@@ -174,7 +175,7 @@ def _with_event(rollout: RolloutDocument, event: RolloutEvent, **changes: object
 
 
 def model_name(pin: Pin) -> str:
-    """A model's display name."""
+    """Return a model's display name."""
     return "the weights of the settings" if pin is None else pin.version
 
 

@@ -77,11 +77,10 @@ class ServedModels:
     """The models of one session with one event loop.
 
     Args:
-        loader: loads weights from the registry.
         store: has the rollout; None: there is no registry, and only ``weights`` are used.
         registry: answers people's questions; None: there is none.
-        sidecar: name of this process, if it is a sidecar. It then follows the registry's rollout while its own store
-            has none.
+        sidecar: name of this process if it is a sidecar. It then follows the registry's rollout while its own store has
+            none.
     """
 
     def __init__(
@@ -124,21 +123,21 @@ class ServedModels:
 
     @property
     def pinned(self) -> list[str]:
-        """The meshes that rollouts do not change; ``*``: all."""
+        """The meshes that ignore rollouts; ``*``: all."""
         return [EVERY_MESH] if self._is_pinned else sorted(self._own)
 
     @property
     def versions(self) -> frozenset[str]:
         """The versions in memory, including the versions that the settings name."""
-        return self._loader.versions | {one.digest for one in self.weights.distinct()}
+        return self._loader.versions | {checkpoint.digest for checkpoint in self.weights.distinct()}
 
     @property
     def missing(self) -> list[str]:
         """A sentence for each model in the rollout that could not be loaded."""
-        named = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
+        versions = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
         return [
             f"model {version}: not loaded, so its meshes use other weights; the log says why"
-            for version in sorted(named & self._loader.failed)
+            for version in sorted(versions & self._loader.failed)
         ]
 
     def size_bytes(self) -> int:
@@ -150,27 +149,27 @@ class ServedModels:
         self._loader.measure()
 
     def get(self, mesh: str) -> ServedModel | None:
-        """The model that makes a mesh's verdicts if it is in memory; never waits."""
-        if (own := self._of_settings(mesh)) is not None:
-            return own
+        """Return the model that makes a mesh's verdicts if it is in memory; never wait."""
+        if (model := self._of_settings(mesh)) is not None:
+            return model
         if self._rollout is None:
             return None
         pin, _ = pins_of(self._rollout, mesh)
         return self._default if pin is None else self._in_memory(pin)
 
     def checkpoint(self, mesh: str) -> Checkpoint:
-        """The weights that make a mesh's verdicts if they are in memory, else the configured weights."""
+        """Return the weights that make a mesh's verdicts if they are in memory, else the configured weights."""
         return (self.get(mesh) or self._fallback()).checkpoint
 
     async def of(self, mesh: str) -> ServedModel:
-        """The model that makes a mesh's verdicts. If it cannot be loaded soon, another one takes its place: a detector
-        with other weights is better than none.
+        """Return the model that makes a mesh's verdicts. If it cannot be loaded soon, another one takes its place: a
+        detector with other weights is better than none.
 
         Raises:
             ServeError: the rollout was never read, and the store does not answer.
         """
-        if (found := self.get(mesh)) is not None:
-            return found
+        if (model := self.get(mesh)) is not None:
+            return model
         if self._rollout is None:
             await self.follow_once()
         pin, _ = pins_of(self.rollout, mesh)
@@ -180,26 +179,26 @@ class ServedModels:
             return self._fallback()
 
     def roles(self, mesh: str) -> Roles | None:
-        """The models that a mesh uses and tries; None: it has no trial."""
+        """Return a trial's models in a mesh; None: it has no trial."""
         trial = self.rollout.trial
         if trial is None or self._of_settings(mesh) is not None:
             return None
-        used, other = pins_of(self.rollout, mesh)
-        if used == other:
+        active, beside = pins_of(self.rollout, mesh)
+        if active == beside:
             return None
         versions = self.version(trial.candidate), self.version(trial.baseline)
-        return Roles(trial, *versions, is_candidate=used == trial.candidate, beside=other)
+        return Roles(trial, *versions, is_candidate=active == trial.candidate, beside=beside)
 
     def is_broken(self, version: str) -> bool:
-        """Whether a version could not be loaded although the registry answered."""
+        """Return whether a version could not be loaded although the registry answered."""
         return version in self._loader.broken
 
     def version(self, pin: ModelPin | None) -> str:
-        """The version of a pin; None: the configured weights."""
+        """Return a pin's version; None: the configured weights."""
         return self.weights.default.digest if pin is None else pin.version
 
     async def load(self, pin: ModelPin | None) -> ServedModel:
-        """The model of a pin; None: the configured weights.
+        """Return a pin's model; None: the configured weights.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded soon.
@@ -207,8 +206,8 @@ class ServedModels:
         return self._default if pin is None else ServedModel(await self._loader.load(pin), pin)
 
     def follow(self, seconds: float | None = None) -> bool:
-        """Read the rollout, and follow it if it has changed. Its weights are loaded first if possible. Call it in a
-        thread. Returns whether the rollout has changed.
+        """Read the rollout, follow it if it has changed, and return whether it has. Its weights are loaded first if
+        possible. Call it in a thread.
 
         Args:
             seconds: maximum wait for weights; None: as in :meth:`Loader.prepare`.
@@ -218,7 +217,7 @@ class ServedModels:
         """
         if self._store is None:
             return False
-        with self._following:  # otherwise, a slower read could restore an older rollout
+        with self._following:  # a slower read could otherwise restore an older rollout
             rollout = self._read(self._store)
             if rollout == self._rollout:
                 return False
@@ -257,7 +256,7 @@ class ServedModels:
             read.exception()  # retrieve it, in case no caller remains to do so
 
     async def pin(self, version: str, mesh: str | None) -> ModelPin:
-        """The pin of a model that meshes can switch to. It is loaded to make sure.
+        """Return the pin of a model to which meshes can switch, after loading it to make sure.
 
         Args:
             mesh: the only mesh to change; None: all.
@@ -276,8 +275,8 @@ class ServedModels:
             )
         card = await self.registry.ask(lambda registry: registry.card(version))
         pin = ModelPin(version=card.version, sha256=card.sha256)
-        loaded = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
-        require_same_neighbours(self.weights.default, loaded)
+        checkpoint = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
+        require_same_neighbours(self.weights.default, checkpoint)
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
@@ -307,15 +306,15 @@ class ServedModels:
         return None if checkpoint is None else ServedModel(checkpoint, pin)
 
     def _fallback(self) -> ServedModel:
-        """The model of all meshes if it is in memory, else the previous one, else the configured weights."""
-        known = (self._in_memory(pin) for pin in (self.rollout.active, self.rollout.previous) if pin is not None)
-        return next((model for model in known if model is not None), self._default)
+        """Return the model of all meshes if it is in memory, else the previous one, else the configured weights."""
+        candidates = (self._in_memory(pin) for pin in (self.rollout.active, self.rollout.previous) if pin is not None)
+        return next((model for model in candidates if model is not None), self._default)
 
 
 def require_same_neighbours(ours: Checkpoint, theirs: Checkpoint) -> None:
     """Raise ``UnfitModel`` unless meshes can switch between them and keep their state. This depends on the neighbours,
     and on the inputs, which loading checks."""
-    before, after = (one.network.config.neighbours for one in (ours, theirs))
+    before, after = (checkpoint.network.config.neighbours for checkpoint in (ours, theirs))
     if before != after:
         raise UnfitModel(
             f"model {theirs.digest}: expected a network that reads {before} neighbours, as the one in use, got one "
@@ -324,10 +323,10 @@ def require_same_neighbours(ours: Checkpoint, theirs: Checkpoint) -> None:
 
 
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:
-    """The models that a rollout names for all meshes: the one in use, and its trial's two models."""
+    """Return the models that a rollout names for all meshes: the one in use, and its trial's two models."""
     trial = rollout.trial
-    named = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
-    return [pin for pin in named if pin is not None]
+    pins = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
+    return [pin for pin in pins if pin is not None]
 
 
 def open_models(

@@ -54,17 +54,17 @@ class _MeshTrial:
 
     Attributes:
         revision: the document's revision in the store.
-        stored: the last block in the store; None: there is none.
+        last_block: in the store; None: there is none.
         memory: the other model's memory; None before its first snapshot.
-        known: the ids of each model's alerts, by version.
+        alerts: ids of each model's alerts, by version.
     """
 
     roles: Roles
     document: MeshTrialDocument
     revision: int
-    stored: BlockDocument | None
+    last_block: BlockDocument | None
     memory: IncidentMemory | None = None
-    known: dict[str, frozenset[str]] = field(default_factory=dict)
+    alerts: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Shadow:
@@ -89,12 +89,12 @@ class Shadow:
         self._is_working = False
         self._lock = asyncio.Lock()  # held while a trial changes
 
-    def offer(self, judged: JudgedSnapshot) -> bool:
-        """Accept a snapshot. Returns whether :meth:`work` must be started."""
-        if self._waiting.pop(judged.mesh, None) is not None or len(self._waiting) >= MAX_WAITING:
+    def offer(self, snapshot: JudgedSnapshot) -> bool:
+        """Accept a snapshot, and return whether :meth:`work` must be started."""
+        if self._waiting.pop(snapshot.mesh, None) is not None or len(self._waiting) >= MAX_WAITING:
             self._instruments.count(SHADOWED, outcome=LEFT_OUT)
         if len(self._waiting) < MAX_WAITING:
-            self._waiting[judged.mesh] = judged
+            self._waiting[snapshot.mesh] = snapshot
         return not self._is_working
 
     async def work(self) -> None:
@@ -104,9 +104,9 @@ class Shadow:
         self._is_working = True
         try:
             while self._waiting:
-                judged = self._waiting.pop(next(iter(self._waiting)))
+                snapshot = self._waiting.pop(next(iter(self._waiting)))
                 began = time.monotonic()
-                outcome = await self._try(judged)
+                outcome = await self._try(snapshot)
                 self._instruments.count(SHADOWED, outcome=outcome)
                 if self._is_busy():
                     await asyncio.sleep((time.monotonic() - began) * (1 / SHARE - 1))
@@ -115,8 +115,7 @@ class Shadow:
 
     async def add_failure(self, mesh: str, model: str) -> None:
         """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh without
-        stored state has no trial.
-        """
+        stored state has no trial."""
         roles = self._models.roles(mesh)
         if roles is None or roles.active != model:
             return
@@ -146,51 +145,54 @@ class Shadow:
         self._waiting.clear()
         self._trials.clear()
 
-    async def _try(self, judged: JudgedSnapshot) -> str:
-        """Score a snapshot, and record both models' results. Returns the outcome for the metric."""
+    async def _try(self, snapshot: JudgedSnapshot) -> str:
+        """Score a snapshot, record both models' results, and return the outcome for the metric."""
         try:
             async with self._lock:
-                return await self._score(judged)
+                return await self._score(snapshot)
         except StoreConflict:  # the mesh has moved from or to another session
-            self._trials.pop(judged.mesh, None)
+            self._trials.pop(snapshot.mesh, None)
         except Exception as error:  # no one waits for it
             log.warning(
-                "mesh %s: not scored in the shadow: %s", judged.mesh, error, exc_info=not isinstance(error, ServeError)
+                "mesh %s: not scored in the shadow: %s",
+                snapshot.mesh,
+                error,
+                exc_info=not isinstance(error, ServeError),
             )
         return FAILED
 
-    async def _score(self, judged: JudgedSnapshot) -> str:
-        roles = self._models.roles(judged.mesh)
+    async def _score(self, snapshot: JudgedSnapshot) -> str:
+        roles = self._models.roles(snapshot.mesh)
         if roles is None:
             return LEFT_OUT
-        trial = await self._trial(judged.mesh, roles, judged)
-        if judged.verdict.model_digest != roles.active:  # models changed meanwhile, or one could not be loaded
+        trial = await self._trial(snapshot.mesh, roles, snapshot)
+        if snapshot.verdict.model_digest != roles.active:  # models changed meanwhile, or one could not be loaded
             if not self._models.is_broken(roles.active):
                 return LEFT_OUT
-            await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
+            await self._count_failure(snapshot.mesh, trial, of_candidate=roles.is_candidate)
             return FAILED
         try:
-            other = await self._models.load(roles.beside)
-            memory = judged.prepared.mesh.state.memory
+            other_model = await self._models.load(roles.beside)
+            memory = snapshot.prepared.mesh.state.memory
             memory = memory if trial.memory is None else combine(trial.memory, memory)
-            verdict, trial.memory = await self._judge(judged, other, memory)
+            verdict, trial.memory = await self._judge(snapshot, other_model, memory)
         except (Overloaded, RegistryGone):  # not the model's fault
             return LEFT_OUT
         except Exception:
-            await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
+            await self._count_failure(snapshot.mesh, trial, of_candidate=not roles.is_candidate)
             raise
-        ours = outcome_of(judged.verdict, trial.known[roles.active])
-        theirs = outcome_of(verdict, trial.known[roles.other])
-        trial.known = {roles.active: ours.alerts, roles.other: theirs.alerts}
-        candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
-        at, state = judged.verdict.observed_at, judged.prepared.mesh.state
+        active_outcome = outcome_of(snapshot.verdict, trial.alerts[roles.active])
+        other_outcome = outcome_of(verdict, trial.alerts[roles.other])
+        trial.alerts = {roles.active: active_outcome.alerts, roles.other: other_outcome.alerts}
+        candidate, baseline = (active_outcome, other_outcome) if roles.is_candidate else (other_outcome, active_outcome)
+        at, state = snapshot.verdict.observed_at, snapshot.prepared.mesh.state
         document = trial.document.model_copy(update={"services": state.window[-1].num_nodes})
         empty = _empty_block(trial, at)
         trial.document = add_snapshot(document, at, candidate, baseline, empty, state.interval_seconds)
-        await self._store_if_due(judged.mesh, trial)
+        await self._store_if_due(snapshot.mesh, trial)
         return SCORED
 
-    async def _trial(self, mesh: str, roles: Roles, judged: JudgedSnapshot | None = None) -> _MeshTrial:
+    async def _trial(self, mesh: str, roles: Roles, snapshot: JudgedSnapshot | None = None) -> _MeshTrial:
         """Begin a mesh's trial, or continue it from this or another session's stored document. The other model begins
         with the alerting memory of the model in use."""
         models = roles.candidate, roles.baseline
@@ -199,12 +201,13 @@ class Shadow:
             revision, document = await asyncio.to_thread(read_trial, self._store, mesh)
             if document is None or (document.candidate, document.baseline) != models:
                 document = MeshTrialDocument(mesh=mesh, services=0, candidate=models[0], baseline=models[1])
-            stored = document.blocks[-1] if document.blocks else None
-            trial = self._trials[mesh] = _MeshTrial(roles, document, revision, stored)
+            last = document.blocks[-1] if document.blocks else None
+            trial = self._trials[mesh] = _MeshTrial(roles, document, revision, last)
         elif trial.roles.active != roles.active:  # they have swapped roles
-            trial.memory, trial.known = None, {}
-        if judged is not None and not trial.known:
-            trial.known = dict.fromkeys((roles.active, roles.other), frozenset(one.id for one in judged.memory.open))
+            trial.memory, trial.alerts = None, {}
+        if snapshot is not None and not trial.alerts:
+            ids = frozenset(incident.id for incident in snapshot.memory.open)
+            trial.alerts = dict.fromkeys((roles.active, roles.other), ids)
         trial.roles = roles  # its share may have changed
         return trial
 
@@ -217,17 +220,17 @@ class Shadow:
         """Store a trial at a block's first and last snapshot. The document has 100 KB and more: writing it with each
         snapshot would be most of a trial's cost. A crash, or a mesh's move to another session, loses the comparison of
         later snapshots. Their verdicts are stored, and the trial continues."""
-        kept = trial.document.blocks[-MAX_BLOCKS:]
-        trial.document = trial.document.model_copy(update={"blocks": kept})
-        last = kept[-1] if kept else None
-        is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES
+        blocks = trial.document.blocks[-MAX_BLOCKS:]
+        trial.document = trial.document.model_copy(update={"blocks": blocks})
+        last = blocks[-1] if blocks else None
+        is_due = last is not None and last != trial.last_block and attempts(last) in STORED_SIZES
         if (trial.revision and not is_due) or self._trials.get(mesh) is not trial:
             return
         content = trial.document.model_dump_json().encode()
         trial.revision = await asyncio.to_thread(
             self._store.write_document, _document_name(mesh), content, revision=trial.revision
         )
-        trial.stored = last
+        trial.last_block = last
         if self._trials.get(mesh) is not trial:  # the mesh was deleted meanwhile
             await asyncio.to_thread(_delete_trial, self._store, mesh)
 
@@ -235,17 +238,17 @@ class Shadow:
 def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | None]:
     """Read a mesh's stored trial and its revision; 0 and None if there is none. A trial from another version counts as
     none."""
-    found = store.read_document(_document_name(mesh))
+    document = store.read_document(_document_name(mesh))
     try:
-        return found.revision, MeshTrialDocument.model_validate_json(found.content)
+        return document.revision, MeshTrialDocument.model_validate_json(document.content)
     except ValueError:
-        return found.revision, None
+        return document.revision, None
 
 
 def _delete_trial(store: StateStore, mesh: str) -> None:
-    found = store.read_document(_document_name(mesh))
-    if found.revision:
-        store.write_document(_document_name(mesh), b"", revision=found.revision)
+    document = store.read_document(_document_name(mesh))
+    if document.revision:
+        store.write_document(_document_name(mesh), b"", revision=document.revision)
 
 
 def _document_name(mesh: str) -> str:
@@ -256,18 +259,18 @@ def _empty_block(trial: _MeshTrial, began: datetime) -> BlockDocument:
     return BlockDocument(since=trial.roles.trial.since, share=trial.roles.trial.share, began=began)
 
 
-def combine(own: IncidentMemory, shared: IncidentMemory) -> IncidentMemory:
-    """Alerting memory for a shadow model: its own deviations and incidents, and facts about the mesh, such as planned
-    changes, mutes and feedback."""
-    if shared.lost:  # the gap was so long that nothing stays open
-        own = own.forget_incidents()
+def combine(memory: IncidentMemory, active_memory: IncidentMemory) -> IncidentMemory:
+    """Return a shadow model's alerting memory: its own deviations and incidents, with facts about the mesh, such as
+    planned changes, mutes and feedback, from the memory of the model in use."""
+    if active_memory.lost:  # the gap was so long that nothing stays open
+        memory = memory.forget_incidents()
     return replace(
-        own,
-        changes=shared.changes,
-        expiring_changes=shared.expiring_changes,
-        late=shared.late,
-        feedback=shared.feedback,
-        mutes=shared.mutes,
-        active_mutes=shared.active_mutes,
-        schedule=shared.schedule,
+        memory,
+        changes=active_memory.changes,
+        expiring_changes=active_memory.expiring_changes,
+        late=active_memory.late,
+        feedback=active_memory.feedback,
+        mutes=active_memory.mutes,
+        active_mutes=active_memory.active_mutes,
+        schedule=active_memory.schedule,
     )

@@ -1,15 +1,16 @@
-"""The archive of incidents: what is kept of an incident, and when it is written.
+"""The archive of incidents: their content, and when they are written.
 
-An incident is kept at its highest score, with the part of the mesh around it: its suspects, affected services and their
-neighbours. Of this part the archive has the snapshots and scores from shortly before the incident to its end.
+An incident is archived as it was at its highest score, with the part of the mesh around it: its suspects, affected
+services and their neighbours. The archive has this part's snapshots and scores from shortly before the incident to its
+end.
 
-The stored window already has all of this while the incident is young. So the archive is written only when an incident
-opens, when it ends, and a few times per window in between. A process that is killed in between loses nothing.
+While an incident is young, the stored window has all of this. So an incident is written only when it opens, when it
+ends, and a few times per window in between. If a process is killed in between, nothing is lost.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self
@@ -30,13 +31,13 @@ from serve_app.stores.records import ArchivedIncident
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
-BEFORE = 40  # snapshots kept before an incident
-MAX_MOMENTS = 80  # snapshots kept in all
-MAX_SUSPECTS, MAX_TOUCHED, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # kept of the part around an incident
+BEFORE = 40  # snapshots before an incident
+MAX_MOMENTS = 80  # snapshots of an incident, without the peak
+MAX_SUSPECTS, MAX_TOUCHED, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # of the part around an incident
 MAX_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
 PAUSE = timedelta(hours=1)  # gap after which the end of an incident is unknown
 LEVEL = 6  # of zlib
-ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
+ROUNDING = 13  # bits of a metric's 24 that are left out except at the peak: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank
 
 
@@ -56,8 +57,8 @@ class Details:
     Attributes:
         services, calls: numbers of the whole mesh, at the highest score.
         gone: suspects and affected services that had disappeared then.
-        moments: snapshots of the part with their verdicts, oldest first. The verdicts have no other incident, and only
-            the one at the highest score has all of this one.
+        moments: snapshots of the part with their verdicts, oldest first. The verdicts have no other incidents, and this
+            one in full only at its highest score.
     """
 
     services: int
@@ -69,16 +70,18 @@ class Details:
         return zlib.compress(msgspec.msgpack.encode(self), LEVEL)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Self:
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=cls)
+    def unpack(cls, content: bytes) -> Self:
+        return msgspec.msgpack.decode(zlib.decompress(content), type=cls)
 
     def read(self) -> list[ScoredSnapshot]:
-        of_mesh = self.services, self.calls
+        mesh_size = self.services, self.calls
         return [
             ScoredSnapshot(
-                unpack_snapshot(one.snapshot), StoredVerdict(self.services, one.verdict, one.deviations), of_mesh
+                unpack_snapshot(moment.snapshot),
+                StoredVerdict(self.services, moment.verdict, moment.deviations),
+                mesh_size,
             )
-            for one in self.moments
+            for moment in self.moments
         ]
 
 
@@ -87,78 +90,77 @@ def pack_document(document: ArchivedIncidentDocument) -> bytes:
     return zlib.compress(document.model_dump_json().encode(), LEVEL)
 
 
-def unpack_document(packed: bytes) -> ArchivedIncidentDocument:
+def unpack_document(content: bytes) -> ArchivedIncidentDocument:
     """Inverse of :func:`pack_document`."""
-    return ArchivedIncidentDocument.model_validate_json(unpack_json(packed))
+    return ArchivedIncidentDocument.model_validate_json(unpack_json(content))
 
 
-def unpack_json(packed: bytes) -> bytes:
-    """JSON of the document that :func:`pack_document` compressed."""
-    return zlib.decompress(packed)
+def unpack_json(content: bytes) -> bytes:
+    """Return the document's JSON that :func:`pack_document` compressed."""
+    return zlib.decompress(content)
 
 
-def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int) -> list[str]:
+def due(verdict: VerdictDocument, open_incidents: Mapping[str, int], window_size: int) -> list[str]:
     """Return the ids of the incidents to write with a verdict: new and ended ones, and open ones now and then.
 
     Args:
-        archived: incidents that are open in the archive, with the sequence at which they were written.
+        open_incidents: the archive's open incidents, with the sequence at which each was written.
         window_size: number of snapshots that the store keeps.
     """
-    found = {incident.id for incident in verdict.incidents}
+    current = {incident.id for incident in verdict.incidents}
     pause = max(1, window_size // WRITES_PER_WINDOW)
-    fresh = {name for name, written in archived.items() if 0 <= verdict.sequence - written < pause}
-    return [*sorted(found - fresh), *sorted(archived.keys() - found)]
+    recent = {name for name, sequence in open_incidents.items() if 0 <= verdict.sequence - sequence < pause}
+    return [*sorted(current - recent), *sorted(open_incidents.keys() - current)]
 
 
 def archive(
-    incident: str, scored: Sequence[ScoredSnapshot], sequence: int, before: ArchivedIncident | None
+    incident: str, window: Sequence[ScoredSnapshot], sequence: int, before: ArchivedIncident | None
 ) -> ArchivedIncident | None:
-    """Return what the archive has of an incident after the newest snapshot; None if nothing is known about it.
+    """Return an incident for the archive after the newest snapshot; None if nothing is known about it.
 
     Args:
-        scored: the kept snapshots with their verdicts, oldest first, at least one.
+        window: the stored snapshots with their verdicts, oldest first, at least one.
         sequence: of the newest snapshot.
-        before: what the archive had of it.
+        before: the incident as archived so far.
     """
-    if not any(one.find(incident) for one in scored):
-        is_lost = any(one.has_lost(incident) for one in scored)
-        return None if before is None else _end(before, sequence, scored[-1].at, ended_unseen=is_lost)
-    old, known = Details(0, 0, (), ()), None
+    if not any(snapshot.find(incident) for snapshot in window):
+        is_lost = any(snapshot.has_lost(incident) for snapshot in window)
+        return None if before is None else _end(before, sequence, window[-1].at, ended_unseen=is_lost)
+    details, old_document = Details(0, 0, (), ()), None
     if before is not None:
-        old, known = Details.unpack(before.details), unpack_document(before.document)
-    seen = [*(one for one in old.read() if one.at < scored[0].at), *scored]
-    course = {i: mine for i, one in enumerate(seen) if (mine := one.find(incident)) is not None}
+        details, old_document = Details.unpack(before.details), unpack_document(before.document)
+    snapshots = [*(snapshot for snapshot in details.read() if snapshot.at < window[0].at), *window]
+    course = {i: fields for i, snapshot in enumerate(snapshots) if (fields := snapshot.find(incident)) is not None}
     first, last = min(course), max(course)
     # While an incident is over except for a pause, its headline says so.
-    strongest = max(course, key=lambda i: (not course[i]["recovering"], course[i]["score"]))
-    worst, at_worst = seen[strongest], course[strongest]
-    following = seen[last + 1] if last + 1 < len(seen) else None
+    highest = max(course, key=lambda i: (not course[i]["recovering"], course[i]["score"]))
+    peak, at_peak, newest = snapshots[highest], course[highest], course[last]
     ended_unseen, until = False, None
-    if following is not None:
-        ended_unseen = following.has_lost(incident)
-        was_paused = following.at - seen[last].at > PAUSE
-        until = seen[last].at if ended_unseen or was_paused else following.at
+    if last + 1 < len(snapshots):
+        after = snapshots[last + 1]
+        ended_unseen = after.has_lost(incident)
+        has_gap = after.at - snapshots[last].at > PAUSE
+        until = snapshots[last].at if ended_unseen or has_gap else after.at
     document = ArchivedIncidentDocument.model_validate(
         {
-            **at_worst,
-            # What it collected up to the last snapshot with it.
-            **{name: course[last][name] for name in ("severity", "changes", "events", "error_budgets")},
-            "recovering": until is None and course[last]["recovering"],
-            "trend": course[last]["trend"] if until is None else None,
-            "opened_at": seen[first].at if known is None else known.opened_at or seen[first].at,
-            "strongest_at": worst.at,
+            **at_peak,
+            # Collected up to its last snapshot.
+            **{name: newest[name] for name in ("severity", "changes", "events", "error_budgets")},
+            "recovering": until is None and newest["recovering"],
+            "trend": newest["trend"] if until is None else None,
+            "opened_at": snapshots[first].at if old_document is None else old_document.opened_at or snapshots[first].at,
+            "strongest_at": peak.at,
             "until": until,
             "ended_unseen": ended_unseen,
-            "replayed": seen[last].fields["replayed"],
-            "actions": [] if known is None else known.actions,
+            "replayed": snapshots[last].fields["replayed"],
+            "actions": [] if old_document is None else old_document.actions,
         }
     )
-    details = replace(old, moments=())
-    if worst.at >= scored[0].at:
-        named = {*_suspects_of(at_worst), *at_worst["affected"]}
-        gone = tuple(sorted(named.difference(worst.snapshot.node_ids)))
-        details = Details(worst.snapshot.num_nodes, worst.snapshot.num_edges, gone, ())
-    moments = _cut(incident, seen[max(0, first - BEFORE) : last + 2], _Part.of(worst, at_worst, seen), worst)
+    if peak.at >= window[0].at:
+        gone = tuple(sorted({*_suspects_of(at_peak), *at_peak["affected"]}.difference(peak.snapshot.node_ids)))
+        details = Details(peak.snapshot.num_nodes, peak.snapshot.num_edges, gone, ())
+    part = _Part.of(peak, at_peak, snapshots)
+    moments = _cut(incident, snapshots[max(0, first - BEFORE) : last + 2], part, peak)
     return ArchivedIncident(
         incident,
         document.since,
@@ -167,110 +169,123 @@ def archive(
         Severity(document.severity).rank,
         document.kind,
         likely_suspects(document.suspects),
-        tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),
+        tuple(dict.fromkeys([*(suspect.service for suspect in document.suspects), *document.affected])),
         pack_document(document),
-        _fit(details, moments, worst.at),
+        _fit(details, moments, peak.at),
     )
 
 
 def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedIncident:
-    """Return an archived incident that also has the actions of people on another one, which merged into it. One whose
-    level was accepted ended by that."""
+    """Add people's actions on an incident to the one into which it merged. An incident whose level was accepted did not
+    merge: it ended."""
     document, actions = unpack_document(home.document), unpack_document(merged.document).actions
-    added = [one for one in actions if one not in document.actions]
-    if not added or any(one.kind is ActionKind.ACCEPT and one.incident == merged.id for one in actions):
+    new_actions = [action for action in actions if action not in document.actions]
+    is_accepted = any(action.kind is ActionKind.ACCEPT and action.incident == merged.id for action in actions)
+    if not new_actions or is_accepted:
         return home
-    actions = sorted([*document.actions, *added], key=lambda one: one.at)
+    actions = sorted([*document.actions, *new_actions], key=lambda action: action.at)
     return replace(home, document=pack_document(document.model_copy(update={"actions": actions})))
 
 
-def merged_into(incident: str, scored: Sequence[ScoredSnapshot]) -> str | None:
-    """Return the id of the incident that one merged into with the newest snapshot; None: it is over, or was closed.
+def merged_into(incident: str, window: Sequence[ScoredSnapshot]) -> str | None:
+    """Return the id of the incident into which one merged with the newest snapshot; None: it is over, or was closed.
 
-    A merge keeps the oldest, which has the services of both then. An incident that was recovering is over.
+    A merge keeps the oldest incident, which then has the services of both. A recovering incident is over.
     """
-    before = next((found for one in reversed(scored) if (found := one.find(incident)) is not None), None)
-    if before is None or before["recovering"] or scored[-1].has_lost(incident):
+    before = next((fields for snapshot in reversed(window) if (fields := snapshot.find(incident)) is not None), None)
+    if before is None or before["recovering"] or window[-1].has_lost(incident):
         return None
     services = {*_suspects_of(before), *before["affected"]}
     since = datetime.fromisoformat(before["since"])
-    older = [one for one in scored[-1].fields["incidents"] if datetime.fromisoformat(one["since"]) <= since]
-    shared = [(len(services.intersection((*_suspects_of(one), *one["affected"]))), one["id"]) for one in older]
-    count, name = max(shared, default=(0, ""))
+    older = [other for other in window[-1].fields["incidents"] if datetime.fromisoformat(other["since"]) <= since]
+    overlaps = [
+        (len(services.intersection((*_suspects_of(other), *other["affected"]))), other["id"]) for other in older
+    ]
+    count, name = max(overlaps, default=(0, ""))
     return name if count else None
 
 
 def _suspects_of(incident: Mapping[str, Any]) -> list[str]:
-    return [one["service"] for one in incident["suspects"]]
+    return [suspect["service"] for suspect in incident["suspects"]]
 
 
-def _shorten(incident: str, one: ScoredSnapshot, *, whole: bool) -> bytes:
-    """The verdict with this incident alone; if not ``whole``, only with its course."""
-    mine = one.find(incident)
-    if mine is not None and not whole:
+def _shorten(incident: str, scored: ScoredSnapshot, *, in_full: bool) -> bytes:
+    """Return the verdict with this incident alone; unless ``in_full``, only with its course."""
+    fields = scored.find(incident)
+    if fields is not None and not in_full:
         texts = {"headline": "", "next_step": ""}
-        mine = {**mine, "suspects": [], "affected": [], "changes": [], "events": [], **texts}
-    more = {"muted": [], "silence": None, "watching": [], "lost": [incident] if one.has_lost(incident) else []}
-    found = (
-        {"suspects": mine["suspects"], "incidents": [mine]} if mine is not None else {"suspects": [], "incidents": []}
-    )
-    return json.dumps({**one.fields, **found, **more}).encode()
+        fields = {**fields, "suspects": [], "affected": [], "changes": [], "events": [], **texts}
+    verdict = {
+        **scored.fields,
+        "suspects": [] if fields is None else fields["suspects"],
+        "incidents": [] if fields is None else [fields],
+        "muted": [],
+        "silence": None,
+        "watching": [],
+        "lost": [incident] if scored.has_lost(incident) else [],
+    }
+    return json.dumps(verdict).encode()
 
 
 class _Part(NamedTuple):
-    """The part of a mesh around an incident: the services that it is about, and these with their neighbours."""
+    """The part of a mesh around an incident: the touched services, and with their neighbours all ``names``."""
 
     touched: frozenset[str]
     names: frozenset[str]
 
     @classmethod
-    def of(cls, worst: ScoredSnapshot, incident: Mapping[str, Any], seen: Sequence[ScoredSnapshot]) -> Self:
-        """The part around an incident, as it was at its highest score: in ``worst``, one of the ``seen`` snapshots."""
-        touched, first = _touched_services(worst, incident), next(iter(_suspects_of(incident)), None)
-        earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
-        with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), worst.snapshot)
-        return cls(touched, touched | _neighbours([worst.snapshot, with_first], touched, first))
+    def of(cls, peak: ScoredSnapshot, incident: Mapping[str, Any], snapshots: Sequence[ScoredSnapshot]) -> Self:
+        """Return the part around an incident at its highest score, in ``peak``, one of the ``snapshots``."""
+        touched, first = _touched_services(peak, incident), next(iter(_suspects_of(incident)), None)
+        earlier = (item.snapshot for item in reversed(snapshots) if item.at <= peak.at)
+        with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), peak.snapshot)
+        return cls(touched, touched | _neighbours([peak.snapshot, with_first], touched, first))
 
 
 def _cut(
-    incident: str, seen: Iterable[ScoredSnapshot], part: _Part, worst: ScoredSnapshot
+    incident: str, snapshots: Sequence[ScoredSnapshot], part: _Part, peak: ScoredSnapshot
 ) -> dict[datetime, ArchivedSnapshot]:
-    """Return the share of a part in snapshots, by time; those that have none are left out."""
-    found: dict[datetime, ArchivedSnapshot] = {}
-    row: dict[str, int] = {}
-    of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
-    for one in seen:
-        if one.snapshot.node_ids is not of:
-            of, row = one.snapshot.node_ids, find_rows(one.snapshot.node_ids, part.names, row)
-        if row:
-            cut, deviations = _share(one, part, row)
-            is_worst = one is worst
-            packed = pack_snapshot(cut if is_worst else _round(cut))
-            found[one.at] = ArchivedSnapshot(packed, deviations, _shorten(incident, one, whole=is_worst))
-    return found
+    """Cut a part out of at most ``MAX_MOMENTS`` snapshots, by time, without those that have none of it."""
+    rows_at: dict[datetime, dict[str, int]] = {}
+    rows: dict[str, int] = {}
+    names: tuple[str, ...] = ()  # to which the rows belong; most snapshots share their names
+    for scored in snapshots:
+        if scored.snapshot.node_ids is not names:
+            names, rows = scored.snapshot.node_ids, find_rows(scored.snapshot.node_ids, part.names, rows)
+        if rows:
+            rows_at[scored.at] = rows
+    moments: dict[datetime, ArchivedSnapshot] = {}
+    times = _thin_out(rows_at, peak.at, MAX_MOMENTS)
+    for scored in snapshots:
+        if scored.at in times:
+            snapshot, deviations = _share(scored, part, rows_at[scored.at])
+            is_peak = scored is peak
+            content = pack_snapshot(snapshot if is_peak else _round(snapshot))
+            moments[scored.at] = ArchivedSnapshot(content, deviations, _shorten(incident, scored, in_full=is_peak))
+    return moments
 
 
-def _share(one: ScoredSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
+def _share(scored: ScoredSnapshot, part: _Part, rows: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
     """Return the share of a snapshot in which the services of a part have these rows, and its deviations."""
-    snapshot = one.snapshot
-    calls = _calls_of(snapshot, [row[name] for name in part.touched & row.keys()])
-    inside = np.zeros(snapshot.num_nodes, bool)
-    inside[list(row.values())] = True
-    calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
+    snapshot = scored.snapshot
+    calls = _calls_of(snapshot, [rows[name] for name in part.touched & rows.keys()])
+    is_inside = np.zeros(snapshot.num_nodes, bool)
+    is_inside[list(rows.values())] = True
+    calls = calls[is_inside[snapshot.edge_index[:, calls]].all(axis=0)]
     if len(calls) > MAX_CALLS:
         requests = snapshot.edge_features[calls, EdgeMetric.REQUESTS_PER_SECOND]
         calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MAX_CALLS]])
-    services = np.flatnonzero(inside)
+    services = np.flatnonzero(is_inside)
     changes = tuple(change for change in snapshot.changes if change.service in part.names)
-    cut = replace(snapshot.take(services, calls), changes=changes, policies=())
-    return cut, Deviations.take_packed(one.stored.deviations, snapshot, services, calls)
+    part_snapshot = replace(snapshot.take(services, calls), changes=changes, policies=())
+    return part_snapshot, Deviations.take_packed(scored.stored.deviations, snapshot, services, calls)
 
 
 def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
-    chosen = np.zeros(snapshot.num_nodes, bool)
-    chosen[services] = True
+    is_endpoint = np.zeros(snapshot.num_nodes, bool)
+    is_endpoint[services] = True
     source, destination = snapshot.edge_index
-    calls: IntArray = np.flatnonzero(chosen[source] | chosen[destination])
+    calls: IntArray = np.flatnonzero(is_endpoint[source] | is_endpoint[destination])
     return calls
 
 
@@ -280,59 +295,59 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(worst: ScoredSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
-    """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
-    ones."""
-    leading = incident["suspects"][:MAX_SUSPECTS]
-    ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
-    scores = np.nan_to_num(worst.deviations.services)
-    row = find_rows(worst.snapshot.node_ids, set(incident["affected"]))
-    affected = sorted(incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
+def _touched_services(peak: ScoredSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
+    """Return an incident's suspects, the ends of calls in their reasons, and the most unusual affected services."""
+    suspects = incident["suspects"][:MAX_SUSPECTS]
+    ends = [
+        reason.get(end) for suspect in suspects for reason in suspect["reasons"] for end in ("source", "destination")
+    ]
+    scores = np.nan_to_num(peak.deviations.services)
+    rows = find_rows(peak.snapshot.node_ids, set(incident["affected"]))
+    affected = sorted(incident["affected"], key=lambda name: -scores[rows[name]] if name in rows else 0.0)
     names = dict.fromkeys([*_suspects_of(incident)[:MAX_SUSPECTS], *filter(None, ends), *affected])
     return frozenset(list(names)[:MAX_TOUCHED])
 
 
 def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], first: str | None) -> frozenset[str]:
-    """The callers and callees of touched services: of the first suspect, then those with the most requests."""
+    """Return callers and callees of touched services: of the first suspect, then those with the most requests."""
     order: dict[str, tuple[bool, float]] = {}
-    row: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for snapshot in snapshots:
-        row = find_rows(snapshot.node_ids, touched, row)
-        for e in _calls_of(snapshot, list(row.values())).tolist():
-            one, other = (snapshot.node_ids[i] for i in snapshot.edge_index[:, e].tolist())
-            if one in touched and other in touched:
+        rows = find_rows(snapshot.node_ids, touched, rows)
+        for e in _calls_of(snapshot, list(rows.values())).tolist():
+            source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, e].tolist())
+            if source in touched and destination in touched:
                 continue
-            mine, neighbour = (one, other) if one in touched else (other, one)
-            key = mine != first, -float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
+            service, neighbour = (source, destination) if source in touched else (destination, source)
+            key = service != first, -float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
             order[neighbour] = min(order.get(neighbour, key), key)
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MAX_NEIGHBOURS])
 
 
 def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen: bool) -> ArchivedIncident:
-    """An incident of which the window has nothing left: it ends now."""
+    """Return an incident that the window no longer shows, as ended now."""
     update = {"until": at, "recovering": False, "trend": None, "ended_unseen": ended_unseen}
-    ended = unpack_document(before.document).model_copy(update=update)
-    return replace(before, until=at, sequence=sequence, document=pack_document(ended))
+    document = unpack_document(before.document).model_copy(update=update)
+    return replace(before, until=at, sequence=sequence, document=pack_document(document))
 
 
-def _fit(details: Details, moments: Mapping[datetime, ArchivedSnapshot], worst: datetime) -> bytes:
-    """Pack details with as many of the snapshots as the limits allow; ``worst``: time of the highest score."""
+def _fit(details: Details, moments: Mapping[datetime, ArchivedSnapshot], peak: datetime) -> bytes:
+    """Pack details with as many of the snapshots as ``MAX_DETAIL_BYTES`` allows."""
     max_moments = MAX_MOMENTS
     while True:
-        packed = replace(details, moments=tuple(_thin_out(moments, worst, max_moments))).pack()
-        if len(packed) <= MAX_DETAIL_BYTES or max_moments <= 1:
-            return packed
+        times = _thin_out(moments, peak, max_moments)
+        content = replace(details, moments=tuple(moment for at, moment in moments.items() if at in times)).pack()
+        if len(content) <= MAX_DETAIL_BYTES or max_moments <= 1:
+            return content
         max_moments //= 2
 
 
-def _thin_out(
-    moments: Mapping[datetime, ArchivedSnapshot], worst: datetime, max_moments: int
-) -> list[ArchivedSnapshot]:
-    """The first snapshot in each of ``max_moments`` equal spans of time, and the one at the highest score."""
-    if len(moments) <= max_moments:
-        return list(moments.values())
-    begin, end = min(moments), max(moments)
+def _thin_out(times: Collection[datetime], peak: datetime, max_moments: int) -> Set[datetime]:
+    """Return the first time in each of ``max_moments`` equal spans, and the peak; all times if they are few."""
+    if len(times) <= max_moments:
+        return set(times)
+    begin, end = min(times), max(times)
     firsts: dict[int, datetime] = {}
-    for at in moments:
+    for at in times:
         firsts.setdefault(int(max_moments * ((at - begin) / (end - begin))), at)
-    return [one for at, one in moments.items() if at in {*firsts.values(), worst}]
+    return {*firsts.values(), peak}

@@ -1,10 +1,10 @@
 """The audit log: who changed what, when and from where, and who signed in.
 
-It is in the store, so every store has it, and every replica writes it. A record is a row of the space of the service:
-a sealed line of JSON, whose key begins with its time.
+It is in the store, so all replicas share it. A record is a row of the service's space: a sealed line of JSON, whose key
+begins with its time.
 
-A change has its record before it is made; its status is added afterwards. So each change that a client knows of has its
-record, and a record without a status is of a change that may have happened.
+A change is recorded before it is made; its status is added afterwards. So each change that a client knows of has a
+record, and a record without a status belongs to a change that may have happened.
 """
 
 import json
@@ -25,10 +25,10 @@ from serve_app.stores.rows import sealed, unsealed
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.stores.state_store import StateStore
 
-PREFIX = "log/audit/"  # of the keys of its rows
+PREFIX = "log/audit/"
 PAGE = 1000  # records that are read at once
 MAX_READ = 20 * PAGE  # for one answer
-TIDY_SECONDS = 3600.0  # between two times that a process looks for records to delete
+TIDY_SECONDS = 3600.0  # between two searches of a process for records to delete
 log = logging.getLogger(__name__)
 
 
@@ -37,9 +37,8 @@ class AuditFilter:
     """Which records to list; None: any.
 
     Attributes:
-        since, until: from ``since`` to before ``until``.
-        user, mesh, action: exactly these.
-        before: ``next`` of the page before: key of the last record that was read.
+        since, until: ``since`` is included, ``until`` is not.
+        before: ``next`` of the previous page: key of its last record.
     """
 
     since: datetime | None = None
@@ -53,16 +52,12 @@ class AuditFilter:
     def matches(self, record: AuditRecordDocument) -> bool:
         texts = ((self.user, record.user), (self.mesh, record.mesh), (self.action, record.action))
         is_in_time = (self.since is None or record.at >= self.since) and (self.until is None or record.at < self.until)
-        return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)
+        return is_in_time and all(expected is None or expected == actual for expected, actual in texts)
 
 
 @dataclass(slots=True)
 class AuditLog:
-    """The audit log of a store.
-
-    Args:
-        now: UTC.
-    """
+    """The audit log of a store; ``now`` returns UTC."""
 
     store: "StateStore"
     limit: Retention
@@ -78,25 +73,25 @@ class AuditLog:
             self.tidy()
 
     def finish(self, record: AuditRecordDocument) -> None:
-        """Replace a record, when its outcome is known."""
+        """Replace a record when its outcome is known."""
         self.store.database.write(SERVICE, Change(puts=[_row(PREFIX + key_of(record), record)]))
 
-    def page(self, wanted: AuditFilter) -> AuditDocument:
-        """The newest records that match, without damaged ones. A page may be short, and even empty, before the list
+    def page(self, query: AuditFilter) -> AuditDocument:
+        """Return the newest matching records, without damaged ones. A page may be short or empty before the list
         ends."""
-        oldest, found = _time_key(self.now() - self.limit.keep), list[AuditRecordDocument]()
-        for count, (key, row) in enumerate(self._entries(wanted.before), 1):
+        oldest, records = _time_key(self.now() - self.limit.keep), list[AuditRecordDocument]()
+        for count, (key, row) in enumerate(self._entries(query.before), 1):
             if key < oldest:
                 break
             record = _read(row)
-            if record is not None and wanted.matches(record):
-                found.append(record)
-            if len(found) == wanted.limit or count == MAX_READ:
-                return AuditDocument(records=found, next=key)
-        return AuditDocument(records=found, next=None)
+            if record is not None and query.matches(record):
+                records.append(record)
+            if len(records) == query.limit or count == MAX_READ:
+                return AuditDocument(records=records, next=key)
+        return AuditDocument(records=records, next=None)
 
     def tidy(self) -> None:
-        """Delete the records that are too old, and those beyond the bytes of the log."""
+        """Delete records that are too old or exceed the log's size limit."""
         self._drop_before(_time_key(self.now() - self.limit.keep))
         size = 0
         for key, row in self._entries():
@@ -106,35 +101,34 @@ class AuditLog:
                 return
 
     def _entries(self, before: str | None = None) -> Iterator[tuple[str, Row]]:
-        """Key and row of all records, newest first; ``before``: only those with a key before this one."""
-        while found := self._read(before):
-            for row in found:
+        """Yield the key and row of each record, newest first, from before the key ``before``."""
+        while page := self._read(before):
+            for row in page:
                 before = row[0].removeprefix(PREFIX)
                 yield before, row
 
     def _drop_before(self, key: str) -> None:
-        while old := self._read(key):
-            self.store.database.write(SERVICE, Change(drops=[one for one, _ in old]))
+        while page := self._read(key):
+            self.store.database.write(SERVICE, Change(drops=[record_key for record_key, _ in page]))
 
     def _read(self, before: str | None) -> list[Row]:
-        every = under(PREFIX)
-        end = every.end if before is None else PREFIX + before
-        (found,) = self.store.database.read(SERVICE, Range(every.begin, end, PAGE, is_reverse=True))
-        return found
+        end = under(PREFIX).end if before is None else PREFIX + before
+        (page,) = self.store.database.read(SERVICE, Range(PREFIX, end, PAGE, is_reverse=True))
+        return page
 
 
 def key_of(record: AuditRecordDocument) -> str:
-    """Key of the entry of a record: keys are in order of time."""
+    """Return a record's key. Keys are in order of time."""
     return f"{_time_key(record.at)}-{record.id}"
 
 
 def line_of(record: AuditRecordDocument) -> str:
-    """One line of JSON, in ASCII: names come from others, and control characters could forge lines."""
+    """Return one line of JSON in ASCII: names come from users, and control characters could forge lines."""
     return json.dumps(record.model_dump(mode="json"), separators=(",", ":"))
 
 
 def _row(key: str, record: AuditRecordDocument) -> Row:
-    """The row of a record. No two changes may have the same first row, see ``Change``."""
+    """Return a record's row. It is unique, as ``Change`` requires of a first row."""
     return sealed(SERVICE, key, f"{line_of(record)}\n{uuid.uuid4().hex}".encode())
 
 
@@ -143,7 +137,7 @@ def _time_key(at: datetime) -> str:
 
 
 def _read(row: Row) -> AuditRecordDocument | None:
-    """The record of a row; None if it is damaged."""
+    """Return the record of a row; None if it is damaged."""
     try:
         document = json.loads(unsealed(SERVICE, row).rpartition(b"\n")[0])
         fields = {name: document[name] for name in AuditRecordDocument.model_fields}  # a later version may have more

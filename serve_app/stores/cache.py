@@ -1,11 +1,11 @@
 """The meshes that a session holds in memory, up to a budget. The store is authoritative; losing an entry costs a read.
 
-Which meshes stay: those that are small for how often they are used. A mesh is used once per interval of its snapshots;
-one whose snapshots stop is worth less the longer it waits.
+The cache keeps meshes that are small for how often they are used. A mesh is used once per snapshot interval; when its
+snapshots stop, its value falls with time.
 
-Meshes that push in turn, more than fit, are the usual case. Dropping the least recently used one would then always drop
-the one whose turn is next, so that every snapshot had to wait for the store. Here, meshes of equal value do not
-displace each other: those in memory stay there, and only the others are read from the store.
+Usually, more meshes push in turn than the memory has room for. The least recently used one is then the one whose turn
+is next, so evicting it would make every snapshot wait for the store. Here, meshes of equal value do not displace each
+other: those in memory stay, and only the others are read from the store.
 """
 
 import time
@@ -22,17 +22,17 @@ from serve_app.metrics import MESHES_EVICTED, MESHES_FOUND, Instruments
 from serve_app.pipeline import Mesh
 
 NAME_BYTES = 80  # of one service's name: string header, characters, and slot in a tuple
-ARRAY_BYTES = 128  # of an array beside its values
-SNAPSHOT_BYTES = 512  # of a snapshot beside its arrays: object, time, digest
+ARRAY_BYTES = 128  # of an array without its values
+SNAPSHOT_BYTES = 512  # of a snapshot without its arrays: object, time, digest
 OBJECT_BYTES, SLOT_BYTES = 48, 8  # of a number, container or other object; of its place in a container
-SAMPLE = 8  # of the values of a container that are measured
-PATIENCE_INTERVALS = 3.0  # for which a mesh without a new snapshot is expected to send one
-MARGIN = 1.1  # by which a mesh must be worth more to displace another; smaller differences come and go
+SAMPLE = 8  # items of a container that are measured
+PATIENCE_INTERVALS = 3.0  # without a snapshot before a mesh loses value
+MARGIN = 1.1  # factor by which a new mesh must be worth more to displace another: small differences fluctuate
 
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """Sequence and revision of a mesh at the last state that the store has in full."""
+    """A mesh's sequence and revision when its state was last stored in full."""
 
     sequence: int
     revision: int
@@ -44,8 +44,8 @@ class CachedMesh:
 
     Attributes:
         full: the last state that was stored in full; None: nothing is stored.
-        history_end: Unix time before which the history has everything, s; 0: not known.
-        was_loaded: whether it was read from the store for the step under way.
+        history_end: Unix time before which the history is complete, s; 0: unknown.
+        was_loaded: whether it was read from the store for the current step.
     """
 
     mesh: Mesh
@@ -67,21 +67,21 @@ class CachedMesh:
 
 @dataclass(slots=True)
 class _CacheEntry:
-    """When it came and was last used: s."""
+    """A mesh with its bytes, and when it was added and last used, s."""
 
-    entry: CachedMesh
+    mesh: CachedMesh
     size: int
-    entered: float
-    used: float
+    added_at: float
+    last_use: float
 
 
 class MeshCache:
     """Meshes up to a budget of bytes. Threads may share it.
 
     Args:
-        budget_bytes: of all meshes together. The last mesh stays in any case.
-        instruments: count what is found and evicted.
-        clock: s, of a monotonic clock.
+        budget_bytes: for all meshes. The last mesh stays in any case.
+        instruments: count hits, misses and evictions.
+        clock: monotonic, s.
     """
 
     def __init__(
@@ -104,32 +104,32 @@ class MeshCache:
 
     def get(self, name: str) -> CachedMesh | None:
         with self._lock:
-            held = self._entries.get(name)
-            return None if held is None else held.entry
+            entry = self._entries.get(name)
+            return None if entry is None else entry.mesh
 
     def look_up(self, name: str) -> CachedMesh | None:
-        """As :meth:`get`, for a snapshot of the mesh: counts whether it was there."""
+        """Return a mesh for its next snapshot, and count the hit or miss."""
         entry = self.get(name)
         if self._instruments is not None:
             self._instruments.count(MESHES_FOUND, outcome="miss" if entry is None else "hit")
         return entry
 
     def put(self, name: str, entry: CachedMesh) -> None:
-        """Add or replace a mesh, and evict the meshes of the least value while they are beyond the budget. This mesh
-        may be among them."""
+        """Add or replace a mesh, and evict meshes of the least value, perhaps this one, until they are within the
+        budget."""
         size, now = size_bytes(entry.mesh), self._clock()
         with self._lock:
-            before = self._entries.get(name)
-            entered = before.entered if before else now
-            self._bytes += size - (before.size if before else 0)
-            self._entries[name] = _CacheEntry(entry, size, entered, now)
+            previous = self._entries.get(name)
+            added_at = previous.added_at if previous else now
+            self._bytes += size - (previous.size if previous else 0)
+            self._entries[name] = _CacheEntry(entry, size, added_at, now)
             while self._bytes > self._budget and len(self._entries) > 1:
-                self.drop(self._find_worst(None if before else name, now))
+                self.drop(self._least_valuable(None if previous else name, now))
                 if self._instruments is not None:
                     self._instruments.count(MESHES_EVICTED)
 
     def offer(self, name: str, entry: CachedMesh) -> None:
-        """Add a mesh if it is not there and displaces no other."""
+        """Add a mesh if it is missing and displaces no other."""
         with self._lock:
             has_room = not self._entries or self._bytes + size_bytes(entry.mesh) <= self._budget
             if name not in self._entries and has_room:
@@ -137,55 +137,56 @@ class MeshCache:
 
     def drop(self, name: str) -> None:
         with self._lock:
-            held = self._entries.pop(name, None)
-            if held is not None:
-                self._bytes -= held.size
+            entry = self._entries.pop(name, None)
+            if entry is not None:
+                self._bytes -= entry.size
 
-    def _find_worst(self, newcomer: str | None, now: float) -> str:
-        """The mesh that takes the most bytes for how often it is used; of equal ones, the one that came last."""
+    def _least_valuable(self, newcomer: str | None, now: float) -> str:
+        """Return the mesh that takes the most bytes for how often it is used; of equal ones, the newest."""
 
         def rank(name: str) -> tuple[float, float]:
-            held = self._entries[name]
-            interval, idle = max(held.entry.mesh.state.interval_seconds, 1.0), now - held.used
+            entry = self._entries[name]
+            interval, idle = max(entry.mesh.mesh.state.interval_seconds, 1.0), now - entry.last_use
             wait = interval if idle <= PATIENCE_INTERVALS * interval else idle
-            return held.size * wait * (MARGIN if name == newcomer else 1.0), held.entered
+            return entry.size * wait * (MARGIN if name == newcomer else 1.0), entry.added_at
 
         return max(self._entries, key=rank)
 
 
 def size_bytes(mesh: Mesh) -> int:
-    """Memory of a mesh: arrays, names, and the objects that hold them. What its parts share counts once."""
-    seen = {id(mesh.state.window)}
-    of_window = sum(
-        # Whether a value was observed takes one byte beside its four.
-        (one.node_features.nbytes + one.edge_features.nbytes) * 5 // 4
+    """Return a mesh's memory: arrays, names, and the objects that hold them. Shared objects count once."""
+    visited = {id(mesh.state.window)}
+    window_bytes = sum(
+        # A value takes four bytes, and its observed mask one.
+        (snapshot.node_features.nbytes + snapshot.edge_features.nbytes) * 5 // 4
         + 4 * ARRAY_BYTES
         + SNAPSHOT_BYTES
-        + _bytes(one.node_ids, seen)
-        + _bytes(one.edge_index, seen)
-        for one in mesh.state.window
+        + _bytes(snapshot.node_ids, visited)
+        + _bytes(snapshot.edge_index, visited)
+        for snapshot in mesh.state.window
     )
-    return of_window + _bytes(mesh, seen)
+    return window_bytes + _bytes(mesh, visited)
 
 
-def _bytes(value: object, seen: set[int]) -> int:
-    """Memory of a value without what was ``seen`` in others. Of many values, the first ones stand for all."""
-    if id(value) in seen:
+def _bytes(value: object, visited: set[int]) -> int:
+    """Return a value's memory without objects that were ``visited`` already. The first items of a container stand for
+    all."""
+    if id(value) in visited:
         return 0
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, np.ndarray):
         return ARRAY_BYTES + value.nbytes
     if isinstance(value, str):
         return NAME_BYTES
     if isinstance(value, tuple | frozenset | dict):
         columns = (value.keys(), value.values()) if isinstance(value, dict) else (value,)
-        of_some = sum(SLOT_BYTES + _bytes(one, seen) for column in columns for one in islice(column, SAMPLE))
-        return OBJECT_BYTES + of_some * max(len(value), SAMPLE) // SAMPLE
-    return OBJECT_BYTES + sum(_bytes(one, seen) for one in _parts(value))
+        sample_bytes = sum(SLOT_BYTES + _bytes(item, visited) for column in columns for item in islice(column, SAMPLE))
+        return OBJECT_BYTES + sample_bytes * max(len(value), SAMPLE) // SAMPLE
+    return OBJECT_BYTES + sum(_bytes(item, visited) for item in _parts(value))
 
 
 def _parts(value: object) -> Iterable[object]:
-    """The fields of a dataclass, with what was computed once; nothing of any other object."""
+    """Return the fields of a dataclass, with its cached properties; nothing of any other object."""
     kind: Any = type(value)
     names = _field_names(kind)
     return vars(value).values() if names and hasattr(value, "__dict__") else [getattr(value, name) for name in names]

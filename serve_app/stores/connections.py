@@ -1,4 +1,4 @@
-"""The meshes that people connect on the page, beside the meshes of the settings: the address of each Prometheus."""
+"""The meshes that people connect on the page, in addition to those of the settings: each with its Prometheus."""
 
 import json
 
@@ -9,8 +9,7 @@ NAME = "connections"
 
 
 class Connections:
-    """Addresses of Prometheus by mesh. All processes read them, and they outlast a restart. Errors as of
-    :func:`change_document`."""
+    """Addresses of Prometheus by mesh, shared by all processes. Methods raise the errors of :func:`change_document`."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -22,19 +21,19 @@ class Connections:
         change_document(self._store, NAME, lambda content: (_write({**_read(content), mesh: prometheus}), None))
 
     def remove(self, mesh: str) -> bool:
-        """Remove a mesh. Returns whether it was connected."""
+        """Remove a mesh, and return whether it was connected."""
 
         def change(content: bytes) -> tuple[bytes | None, bool]:
-            known = _read(content)
-            return (_write(known), True) if known.pop(mesh, None) else (None, False)
+            addresses = _read(content)
+            return (_write(addresses), True) if addresses.pop(mesh, None) else (None, False)
 
         return change_document(self._store, NAME, change)
 
 
 def _read(content: bytes) -> dict[str, str]:
-    known: dict[str, str] = json.loads(content or b"{}")
-    return known
+    addresses: dict[str, str] = json.loads(content or b"{}")
+    return addresses
 
 
-def _write(known: dict[str, str]) -> bytes:
-    return json.dumps(known).encode() if known else b""
+def _write(addresses: dict[str, str]) -> bytes:
+    return json.dumps(addresses).encode() if addresses else b""

@@ -1,4 +1,4 @@
-"""Small documents of the service, which processes change at the same time with compare-and-set."""
+"""Small documents of the service, which several processes change with compare-and-set."""
 
 import json
 from collections.abc import Callable
@@ -7,30 +7,30 @@ from typing import TypeVar
 from serve_app.errors import StoreConflict
 from serve_app.stores.state_store import StateStore
 
-ATTEMPTS = 20  # at a document that others change at the same time
+ATTEMPTS = 20  # while other processes change the document, too
 ENDED = "access/ended"
 T = TypeVar("T")
 
 
 def change_document(store: StateStore, name: str, change: Callable[[bytes], tuple[bytes | None, T]]) -> T:
-    """Change a document, again if another process changed it meanwhile.
+    """Change a document, and try again if another process changed it meanwhile.
 
     Args:
-        change: takes the content, empty if there is none; returns the new one, None to leave it, and a result.
+        change: takes the content, empty if there is none. It returns the new content, None to leave it, and a result.
 
     Returns:
         The result of the change that was written.
 
     Raises:
-        StoreConflict: others kept changing it.
+        StoreConflict: other processes kept changing it.
     """
     for attempt in range(ATTEMPTS):
-        kept = store.read_document(name)
-        content, result = change(kept.content)
+        document = store.read_document(name)
+        content, result = change(document.content)
         if content is None:
             return result
         try:
-            store.write_document(name, content, revision=kept.revision)
+            store.write_document(name, content, revision=document.revision)
         except StoreConflict:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -40,20 +40,20 @@ def change_document(store: StateStore, name: str, change: Callable[[bytes], tupl
 
 
 class EndedIds:
-    """Revoked ids: ended sessions and consumed login attempts.
+    """Revoked ids: ended sessions and consumed login attempts, shared by all replicas.
 
-    All replicas read them. An id stays until what it names would have expired. Only users who signed in at the provider
-    can add to them, so they stay few.
+    An id stays until its session or attempt would have expired. Only users who signed in at the provider can add ids,
+    so they stay few.
 
     Args:
-        now: s since 1970.
+        now: returns Unix time, s.
     """
 
     def __init__(self, store: StateStore, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
 
     def add(self, id: str, until: float) -> bool:
-        """Add an id, which expires at ``until``, s since 1970. Returns False if it was on the list already."""
+        """Add an id that expires at ``until``, Unix time, s. Returns False if it was there already."""
 
         def change(content: bytes) -> tuple[bytes | None, bool]:
             ids = self._valid(content)
@@ -62,7 +62,7 @@ class EndedIds:
         return change_document(self._store, ENDED, change)
 
     def all(self) -> frozenset[str]:
-        """All ids that have not expired."""
+        """Return the ids that have not expired."""
         return frozenset(self._valid(self._store.read_document(ENDED).content))
 
     def _valid(self, content: bytes) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Numbers for the services and calls of several snapshots, so that they are rows of one table."""
+"""Numbers the services and calls of several snapshots, so that they become rows of one table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from model.snapshot import IntArray, MeshSnapshot
 
-_SHIFT = 32  # bits of a number of a service, in the code of a call
+_SHIFT = 32  # bits of a service's number in a call's code
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,9 +17,8 @@ class NumberedRows:
 
     Attributes:
         services: names of all N services.
-        calls: numbers of the source and the destination of all E calls ``[2, E]``.
-        nodes: for each snapshot, the numbers of its services.
-        edges: for each snapshot, the numbers of its calls.
+        calls: numbers of each call's source and destination ``[2, E]``.
+        nodes, edges: for each snapshot, the numbers of its services and calls.
     """
 
     services: tuple[str, ...]
@@ -34,16 +33,16 @@ class NumberedRows:
         topologies: list[tuple[IntArray, IntArray]] = []  # numbers of services, codes of calls
         of_snapshot: list[int] = []
         last: MeshSnapshot | None = None
-        for one in snapshots:
+        for snapshot in snapshots:
             # Most snapshots share their names and topology.
-            if last is None or one.node_ids is not last.node_ids or one.edge_index is not last.edge_index:
-                names = (number.setdefault(name, len(number)) for name in one.node_ids)
-                nodes = np.fromiter(names, np.int64, one.num_nodes)
-                source, destination = nodes[one.edge_index]
+            if last is None or snapshot.node_ids is not last.node_ids or snapshot.edge_index is not last.edge_index:
+                names = (number.setdefault(name, len(number)) for name in snapshot.node_ids)
+                nodes = np.fromiter(names, np.int64, snapshot.num_nodes)
+                source, destination = nodes[snapshot.edge_index]
                 topologies.append((nodes, destination << _SHIFT | source))
             of_snapshot.append(len(topologies) - 1)
-            last = one
+            last = snapshot
         codes = np.unique(np.concatenate([np.zeros(0, np.int64), *(code for _, code in topologies)]))
-        found = [(nodes, np.searchsorted(codes, code)) for nodes, code in topologies]
+        numbered = [(nodes, np.searchsorted(codes, code)) for nodes, code in topologies]
         calls = np.stack([codes & (1 << _SHIFT) - 1, codes >> _SHIFT])
-        return cls(tuple(number), calls, *([found[i][kind] for i in of_snapshot] for kind in (0, 1)))
+        return cls(tuple(number), calls, *([numbered[i][kind] for i in of_snapshot] for kind in (0, 1)))

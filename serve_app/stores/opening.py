@@ -11,7 +11,7 @@ from serve_app.stores.state_store import StateStore
 
 
 def check_store(settings: StoreSettings) -> StorePlugin[Any]:
-    """Return the kind of the store if everything that it needs is installed.
+    """Return the store's plugin if everything that it needs is installed.
 
     Raises:
         BadSettings: there is no such plugin, its package is broken, or something that it needs is not installed.
@@ -41,11 +41,11 @@ def open_store(
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:
-    """Where collectors have their leases; None with a store that has none, which one collector uses."""
+    """Open the leases of collectors; None if the store has none, so that only one collector may run."""
     plugin = check_store(settings)
     return None if plugin.open_leases is None else plugin.open_leases(_options(settings, plugin))
 
 
 def _options(settings: StoreSettings, plugin: StorePlugin[Any]) -> Any:
-    """Our kinds have their options in the table ``store`` itself, others in ``store.options``."""
+    """Return the options: our own plugins have them in the table ``store`` itself, others in ``store.options``."""
     return settings if plugin.options is StoreSettings else plugin.check_options(settings.options)

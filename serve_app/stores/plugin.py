@@ -1,4 +1,4 @@
-"""What a package provides to add a store: the entry point of ``tagae.stores``."""
+"""The plugin with which a package adds a store, as an entry point of ``tagae.stores``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class StorePlugin(Plugin[O]):
     """A store that settings can choose. Only ``options`` and ``open`` are required.
 
     Attributes:
-        open: opens a store, given its options and the name of the run of the service, which its replicas share (None:
-            outside a service). It may run in several processes at once, which share the store.
+        open: opens a store with its options and the name of the service's run (None: outside a service). Several
+            processes may share the store.
         check: called before the service starts; raises ``BadSettings`` if something is missing, such as a library.
         is_shared: whether processes on several nodes can open the same store. If not, all of them run on one node.
-        open_leases: opens the leases with which several collectors divide the meshes; None: there is one collector.
+        open_leases: opens the leases with which several collectors divide the meshes; None: only one collector may run.
     """
 
     open: Callable[[O, str | None], RowStore]

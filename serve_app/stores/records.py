@@ -1,4 +1,4 @@
-"""What the store of meshes takes and returns."""
+"""The values that the store of meshes takes and returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 class Retention:
     """How long, and up to how many bytes, something is kept.
 
-    For the archive of a mesh, the time begins with the end of an incident, by the clock of the mesh. Beyond the bytes,
-    ended incidents go first: of the lowest severity, the oldest. Of the audit log, the oldest records go first.
+    In a mesh's archive, the time begins with the end of an incident, by the mesh's clock. Beyond the bytes, ended
+    incidents are deleted first: the least severe, then the oldest. The audit log deletes its oldest records.
     """
 
     keep: timedelta
@@ -27,12 +27,11 @@ class ArchivedIncident:
         until: time of its end; None: it is open.
         sequence: of the snapshot with which it was written.
         severity: rank, 0 is the lowest.
-        kind: what is wrong.
         suspects: the likely ones, best first.
         services: all suspects and affected services.
         document: opaque.
         details: opaque; empty in lists.
-        size: bytes of document and details, as the index has them.
+        size: bytes of document and details, according to the index.
     """
 
     id: str
@@ -56,10 +55,8 @@ class IncidentFilter:
         since, until: it was open at some time from ``since`` to before ``until``.
         services: all of these are suspects or affected services; empty: any.
         suspects: one of its likely suspects is among these.
-        kind: what is wrong.
         severity: rank.
-        before: only incidents after this one (``since`` and ``id``) in the list, where the newest come first.
-        limit: maximum number.
+        before: only incidents that follow this one (``since`` and ``id``) in the list, which begins with the newest.
     """
 
     since: datetime | None = None
@@ -71,26 +68,26 @@ class IncidentFilter:
     before: tuple[datetime, str] | None = None
     limit: int = 1000
 
-    def has(self, one: ArchivedIncident) -> bool:
+    def has(self, incident: ArchivedIncident) -> bool:
         return (
-            (self.since is None or one.until is None or one.until > self.since)
-            and (self.until is None or one.since < self.until)
-            and set(self.services) <= set(one.services)
-            and (self.suspects is None or not set(self.suspects).isdisjoint(one.suspects))
-            and self.kind in (None, one.kind)
-            and self.severity in (None, one.severity)
-            and (self.before is None or (one.since, one.id) < self.before)
+            (self.since is None or incident.until is None or incident.until > self.since)
+            and (self.until is None or incident.since < self.until)
+            and set(self.services) <= set(incident.services)
+            and (self.suspects is None or not set(self.suspects).isdisjoint(incident.suspects))
+            and self.kind in (None, incident.kind)
+            and self.severity in (None, incident.severity)
+            and (self.before is None or (incident.since, incident.id) < self.before)
         )
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChunkKey:
-    """Which file of a mesh's history.
+    """The key of a file of a mesh's history.
 
     Attributes:
         step: seconds of one row.
         start: Unix time of its first row, s.
-        part: 0: about the mesh; otherwise about some of its services.
+        part: 0: about the mesh; above, about some of its services.
     """
 
     step: int
@@ -125,13 +122,13 @@ class StoredMesh:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """The state of a mesh: as it was last stored in full, and what is needed to bring it up to date.
+    """A mesh's state as it was last stored in full, with the steps that bring it up to date.
 
     Attributes:
         revision, sequence: of the mesh.
-        state: after ``sequence - len(steps)`` of them, opaque.
-        state_revision: of the mesh at that time.
-        steps: of the snapshots since, oldest first, opaque.
+        state: after ``sequence - len(steps)`` snapshots, opaque.
+        state_revision: the mesh's revision with that state.
+        steps: one for each snapshot since, oldest first, opaque.
     """
 
     revision: int
@@ -143,14 +140,15 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """A counted snapshot for the store, with the state and the verdict that it led to.
+    """A counted snapshot for the store, with the resulting state and verdict.
 
     Attributes:
         sequence: its number, counted from 1.
         digest: of its content.
-        state: of the mesh after it; if ``is_step``, only what is needed beyond the state before it and the snapshot.
+        state: of the mesh after it, in full or as a step.
         incidents: to be written to the archive; each replaces the one with its id.
-        is_step: whether ``state`` is such a step. A full state replaces all steps before it.
+        is_step: whether ``state`` is a step: only what the previous state and the snapshot lack. A full state replaces
+            all earlier steps.
     """
 
     sequence: int
@@ -168,8 +166,7 @@ ROLLOUT = "rollout"  # the document that says which mesh uses which model
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document of the service; ``revision`` is the token for compare-and-set, which never repeats. Revision 0 and no
-    content: there is none."""
+    """A document of the service. Its ``revision``, the token for compare-and-set, never repeats; 0: there is none."""
 
     revision: int = 0
     content: bytes = b""

@@ -45,25 +45,25 @@ from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
 Incident = ArchivedIncidentDocument | None
-Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # both after it, and a result
-# Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
-# after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
+Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # returns both after it, and a result
+# Steps between two full states. After half of them, a full state is stored after an answer; failing that, the snapshot
+# after the last step stores it. A replay of 15 takes as long as scoring a snapshot or two.
 MAX_STEPS = 30
-FEW_STEPS = 4  # after which a mesh that is read for each snapshot is stored in full
+FEW_STEPS = 4  # after these, a mesh that is read for each snapshot is stored in full
 
 
 class MeshRepository:
     """The meshes of a store, some of them in memory.
 
-    A state is stored in full now and then, after an answer. In between only a step is stored with each snapshot, and a
-    read replays the snapshots since.
+    A state is stored in full now and then, after an answer. In between, each snapshot stores only a step, and a read
+    replays the snapshots since the full state.
 
     Args:
         store: shared by all sessions.
-        cached: the meshes that this session has in memory.
+        cached: this session's meshes in memory.
         replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
         instruments: measure reads of the store.
-        history: what the history of each mesh keeps; None: no history is written.
+        history: limits of each mesh's history; None: no history is written.
 
     Methods raise ``UnknownMesh`` for a mesh that is not stored, and ``StoreConflict`` if another session wrote it since
     it was read.
@@ -89,25 +89,25 @@ class MeshRepository:
         self.store.load("tagae-readiness")
 
     def get(self, mesh: str) -> CachedMesh:
-        """A mesh from the cache, else from the store; revision 0 if nothing is stored. If another session has written
-        it since, the store refuses the next write.
+        """Return a mesh from the cache, else from the store; revision 0 if nothing is stored. If another session has
+        written it since, the store refuses the next write.
 
-        Reading a large mesh can take longer than the deadline of a snapshot. So it stays in memory if there is room,
-        and a repeated snapshot finds it there, or waits for the read that is under way.
+        Reading a large mesh can take longer than a snapshot's deadline. So it stays in memory if there is room, and the
+        repeated snapshot finds it there or waits for the current read.
         """
-        found = self.cached.get(mesh)
-        if found is not None:
-            return found
+        entry = self.cached.get(mesh)
+        if entry is not None:
+            return entry
         with self._read_lock(mesh):
-            found = self.cached.get(mesh)
-            if found is None:
-                found = self._read(mesh)
-                if found.revision:
-                    self.cached.offer(mesh, found)
-            return found
+            entry = self.cached.get(mesh)
+            if entry is None:
+                entry = self._read(mesh)
+                if entry.revision:
+                    self.cached.offer(mesh, entry)
+            return entry
 
     def reload(self, mesh: str) -> CachedMesh:
-        """A mesh as the store has it now; revision 0 if nothing is stored, such as after another session deleted it."""
+        """Return a mesh as stored now; revision 0 if nothing is stored, such as after another session deleted it."""
         stored = self.store.load(mesh)
         if stored is None:
             self.cached.drop(mesh)
@@ -115,65 +115,66 @@ class MeshRepository:
         return self._refresh(stored)
 
     def load(self, mesh: str) -> CachedMesh:
-        """A mesh that has a verdict, as the store has it now."""
-        found = self._refresh(self._load_newest(mesh))
-        if not found.mesh.state.window:  # deleted in between, or of another version and set aside when it was read
+        """Return a mesh that has a verdict, as stored now."""
+        entry = self._refresh(self._load_newest(mesh))
+        if not entry.mesh.state.window:  # deleted in between, or of another version and set aside when it was read
             raise _unknown_mesh(mesh)
-        return found
+        return entry
 
     def load_state(self, mesh: str) -> MeshState:
-        """The newest state of a mesh that has a verdict; its window is not empty."""
+        """Return the newest state of a mesh that has a verdict; its window is not empty."""
         return self.load(mesh).mesh.state
 
     def load_verdict(self, mesh: str, at: datetime | None = None) -> StoredVerdict:
-        """The verdict of the snapshot of this time, or ``UnknownInstant``; None: of the newest."""
+        """Return the verdict of the snapshot at this time, None: of the newest. Raise ``UnknownInstant`` if there is
+        none."""
         if at is None:
             return StoredVerdict.unpack(self._load_newest(mesh).verdict)
-        found = self.store.verdict_at(mesh, at)
-        if found is None:
+        match = self.store.verdict_at(mesh, at)
+        if match is None:
             self._load_newest(mesh)  # raises if the mesh is unknown
             raise _unknown_instant(mesh, at)
-        return StoredVerdict.unpack(found[1])
+        return StoredVerdict.unpack(match[1])
 
     def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[StoredVerdict]:
-        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first."""
+        """Return at most ``limit`` verdicts of snapshots after ``since`` (None: of all), oldest first."""
         verdicts = self._verdicts(mesh, since, limit)
         if not verdicts and self.store.load(mesh) is None:
             raise _unknown_mesh(mesh)
         return verdicts
 
     def load_scored(self, mesh: str, state: MeshState, at: datetime | None = None) -> ScoredSnapshot:
-        """The snapshot of this time in the window of a state, with its verdict, or ``UnknownInstant``; None: the
-        newest."""
-        snapshot = next((one for one in reversed(state.window) if at in (None, one.observed_at)), None)
-        if snapshot is None:
+        """Return the snapshot at this time in a state's window, None: the newest, with its verdict. Raise
+        ``UnknownInstant`` if there is none."""
+        match = next((snapshot for snapshot in reversed(state.window) if at in (None, snapshot.observed_at)), None)
+        if match is None:
             assert at is not None  # a mesh with a verdict has a newest snapshot
             raise _unknown_instant(mesh, at)
-        return ScoredSnapshot(snapshot, self.load_verdict(mesh, snapshot.observed_at))
+        return ScoredSnapshot(match, self.load_verdict(mesh, match.observed_at))
 
     def load_window(self, mesh: str, state: MeshState, since: datetime | None = None) -> list[ScoredSnapshot]:
-        """The snapshots in the window of a state with their verdicts, oldest first; only later ones than ``since``."""
+        """Return the snapshots in a state's window after ``since`` with their verdicts, oldest first."""
         return match_verdicts(state.window, self.load_verdicts(mesh, since, len(state.window)))
 
     def repeat_verdict(self, mesh: str, snapshot: MeshSnapshot, newest: str) -> bytes:
-        """JSON of the stored verdict of a snapshot that was sent again.
+        """Return the stored verdict, as JSON, of a snapshot that was sent again.
 
         Args:
             snapshot: not after the newest one.
             newest: time of the newest one, for messages.
 
         Raises:
-            StaleSnapshot: no verdict of this time is kept.
+            StaleSnapshot: no verdict of this time is stored.
             SameTimeOtherContent: a snapshot of this time with other content was scored.
         """
-        judged = self.store.verdict_at(mesh, snapshot.observed_at)
-        if judged is None:
+        match = self.store.verdict_at(mesh, snapshot.observed_at)
+        if match is None:
             raise StaleSnapshot(
                 f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, got "
                 f"{snapshot.observed_at.isoformat()}; send snapshots in order",
                 pointer="/observed_at",
             )
-        digest, verdict = judged
+        digest, verdict = match
         if digest != snapshot.digest:
             raise SameTimeOtherContent(
                 f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was scored with other content; the newest snapshot "
@@ -183,23 +184,23 @@ class MeshRepository:
         return StoredVerdict.unpack(verdict).document
 
     def replace(self, mesh: str, entry: CachedMesh, incidents: tuple[ArchivedIncident, ...] = ()) -> CachedMesh:
-        """Store a state without counting a snapshot, and incidents of the archive with it. The entry has the revision
-        that the state was computed from; the one that is returned, for the cache, has the new one."""
-        packed = pack_state(entry.mesh.state)
-        revision = self.store.replace(mesh, packed, revision=entry.revision, incidents=incidents)
+        """Store a state without counting a snapshot, together with incidents of the archive. ``entry`` has the revision
+        that the state was computed from. Returns the entry for the cache, with the new revision."""
+        content = pack_state(entry.mesh.state)
+        revision = self.store.replace(mesh, content, revision=entry.revision, incidents=incidents)
         return CachedMesh.in_full(entry.mesh, revision, entry.history_end)
 
     def is_tidying_due(self, entry: CachedMesh, keep: int) -> bool:
-        """Whether a mesh has something for :meth:`tidy`; otherwise as :meth:`append`."""
+        """Return whether a mesh has work for :meth:`tidy`."""
         return _is_compaction_due(entry, keep) or self._is_history_due(entry, keep)
 
     def tidy(self, mesh: str, entry: CachedMesh, keep: int) -> CachedMesh:
-        """Do what an append leaves for later: store a state in full in place of its steps, and write the history of the
-        blocks that are over. Appends may go on meanwhile. If a process is killed before, the next one does it, since
-        steps and window are stored.
+        """Do work that appends have deferred: store the state in full in place of its steps, and write the history of
+        finished blocks. Appends may go on meanwhile. If the process is killed before, the next one does it, since steps
+        and window are stored.
 
         Returns:
-            The entry, with what is stored now.
+            The entry as it is stored now.
         """
         if _is_compaction_due(entry, keep):
             entry = self._compact(mesh, entry)
@@ -209,27 +210,27 @@ class MeshRepository:
         state, full = entry.mesh.state, entry.full
         if full is None or not entry.steps:
             return entry
-        now = FullState(state.sequence, entry.revision)
-        written = self.store.compact(
+        new_full = FullState(state.sequence, entry.revision)
+        is_written = self.store.compact(
             mesh,
             pack_state(state),
-            sequence=now.sequence,
-            revision=now.revision,
+            sequence=new_full.sequence,
+            revision=new_full.revision,
             full=(full.sequence, full.revision),
         )
-        return replace(entry, full=now) if written else entry
+        return replace(entry, full=new_full) if is_written else entry
 
     def _is_history_due(self, entry: CachedMesh, keep: int) -> bool:
-        """Whether a block is over that the history may lack."""
+        """Return whether the history may lack a finished block."""
         window = entry.mesh.state.window
         if self._history is None or len(window) < 2:
             return False
         block = block_seconds(keep, entry.mesh.state.interval_seconds)
-        before, newest = (unix(one.observed_at) // block * block for one in window[-2:])
+        before, newest = (unix(snapshot.observed_at) // block * block for snapshot in window[-2:])
         return newest > (entry.history_end or before)
 
     def _write_history(self, mesh: str, entry: CachedMesh, keep: int) -> CachedMesh:
-        """Write the blocks that are over, as far as the window has them."""
+        """Write the finished blocks that the window has."""
         window, full = entry.mesh.state.window, entry.full
         if self._history is None or full is None:
             return entry
@@ -242,7 +243,7 @@ class MeshRepository:
         sizes = self.store.history_sizes(mesh)
         end = entry.history_end or end_of(sizes, read)
         verdicts = self._verdicts(mesh, time_of(end * 1_000_000) - ONE_STEP if end else None, keep)
-        scored = [one for one in match_verdicts(window, verdicts) if unix(one.at) < begin]
+        scored = [item for item in match_verdicts(window, verdicts) if unix(item.at) < begin]
         if scored:
             update = HistoryWriter(self._history, sizes, read).update(scored, window[-1].observed_at, block)
             if not self.store.write_history(mesh, update, full=(full.sequence, full.revision)):
@@ -254,21 +255,21 @@ class MeshRepository:
         same, nothing is written.
 
         Args:
-            incident: id; None: the change is about no incident.
-            change: gets the state, and the incident if the archive has it.
+            incident: id; None: the change concerns no incident.
+            change: takes the state, and the incident if the archive has it.
 
         Returns:
             The entry for the cache, and the result of the change.
         """
         entry = self.load(mesh)
-        archived = None if incident is None else self.store.incident(mesh, incident)
-        before = None if archived is None else unpack_document(archived.document)
+        record = None if incident is None else self.store.incident(mesh, incident)
+        before = None if record is None else unpack_document(record.document)
         state, after, result = change(entry.mesh.state, before)
-        written: tuple[ArchivedIncident, ...] = ()
-        if archived is not None and after is not None and after != before:
-            written = (replace(archived, document=pack_document(after)),)
-        if state is not entry.mesh.state or written:
-            entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)), written)
+        updates: tuple[ArchivedIncident, ...] = ()
+        if record is not None and after is not None and after != before:
+            updates = (replace(record, document=pack_document(after)),)
+        if state is not entry.mesh.state or updates:
+            entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)), updates)
         return entry, result
 
     def append(
@@ -283,12 +284,12 @@ class MeshRepository:
         *,
         keep: int,
     ) -> CachedMesh:
-        """Store a counted snapshot with its verdict, and what the archive gets with it.
+        """Store a counted snapshot with its verdict, and update the archive.
 
         Args:
-            packed: the stored form of the snapshot.
-            stored: the stored form of the verdict.
-            keep: at most this many snapshots stay.
+            packed: the snapshot's stored form.
+            stored: the verdict's stored form.
+            keep: maximum number of stored snapshots.
 
         Returns:
             The entry for the cache.
@@ -315,40 +316,41 @@ class MeshRepository:
     def _update_archive(
         self, mesh: str, verdict: VerdictDocument, stored: StoredVerdict, state: MeshState, keep: int
     ) -> tuple[ArchivedIncident, ...]:
-        """The incidents that the archive has to store with a snapshot, after which the mesh has this state."""
-        wanted = due(verdict, self.store.open_incidents(mesh), keep)
-        if not wanted:
+        """Return the incidents to archive with a snapshot; ``state`` is the mesh's state after it."""
+        names = due(verdict, self.store.open_incidents(mesh), keep)
+        if not names:
             return ()
-        # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
-        scored = match_verdicts(state.window, [*self._verdicts(mesh, None, keep), stored])
-        written: dict[str, ArchivedIncident] = {}
-        for name in wanted:
-            if (one := archive(name, scored, verdict.sequence, self.store.incident(mesh, name))) is not None:
-                written[name] = one
-        for ended in [one for one in written.values() if one.until is not None]:
-            into = merged_into(ended.id, scored)
-            home = None if into is None else written.get(into) or self.store.incident(mesh, into)
-            if home is not None and (merged := merge_actions(home, ended)) is not home:
-                written[home.id] = merged
-        return tuple(written.values())
+        # If another session has deleted the mesh, this is empty, and the write raises StoreConflict.
+        window = match_verdicts(state.window, [*self._verdicts(mesh, None, keep), stored])
+        updates: dict[str, ArchivedIncident] = {}
+        for name in names:
+            if (incident := archive(name, window, verdict.sequence, self.store.incident(mesh, name))) is not None:
+                updates[name] = incident
+        for incident in [incident for incident in updates.values() if incident.until is not None]:
+            into = merged_into(incident.id, window)
+            home = None if into is None else updates.get(into) or self.store.incident(mesh, into)
+            if home is not None and (merged_home := merge_actions(home, incident)) is not home:
+                updates[home.id] = merged_home
+        return tuple(updates.values())
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
-        """An archived incident with its details, or ``UnknownIncident``. One that is open is brought up to date."""
+        """Return an archived incident with its details, an open one as of the newest snapshot. Raise
+        ``UnknownIncident`` if there is none."""
         self._load_newest(mesh)  # raises if the mesh is unknown
-        archived = self.store.incident(mesh, incident)
-        if archived is None or archived.until is None:
+        record = self.store.incident(mesh, incident)
+        if record is None or record.until is None:
             state = self.load_state(mesh)
-            scored = self.load_window(mesh, state)
-            archived = archive(incident, scored, state.sequence, archived) if scored else archived
-        if archived is None:
+            window = self.load_window(mesh, state)
+            record = archive(incident, window, state.sequence, record) if window else record
+        if record is None:
             raise UnknownIncident(
                 f"mesh {mesh!r}: expected an incident of its archive, got {incident[:80]!r}; take an id from the "
                 "list of incidents"
             )
-        return archived
+        return record
 
     def gauges(self) -> list[MeshGauges]:
-        """The gauges of all stored meshes. It loads no state."""
+        """Return the gauges of all stored meshes, without loading their states."""
         return [gauges(stored) for stored in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
@@ -359,7 +361,7 @@ class MeshRepository:
         return [StoredVerdict.unpack(verdict) for verdict in self.store.verdicts(mesh, since, limit)]
 
     def _load_newest(self, mesh: str) -> StoredMesh:
-        """What is stored of a mesh; ``UnknownMesh`` if it has only a baseline."""
+        """Return a stored mesh that has a verdict, or raise ``UnknownMesh``."""
         stored = self.store.load(mesh)
         if stored is None:
             raise _unknown_mesh(mesh)
@@ -368,20 +370,20 @@ class MeshRepository:
         return stored
 
     def _refresh(self, stored: StoredMesh) -> CachedMesh:
-        """The cached mesh if it has this revision, else the mesh from the store."""
+        """Return the cached mesh if it has the stored revision, else the mesh from the store."""
         entry = self.cached.get(stored.mesh)
         if entry is None or entry.revision != stored.revision:
             entry = self._read(stored.mesh)
         return entry
 
     def _read_lock(self, mesh: str) -> Lock:
-        """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
+        """Return the lock for reading a mesh from the store. It lives while a thread holds or awaits it."""
         with self._guard:
             return self._reads.setdefault(mesh, Lock())
 
     def _read(self, mesh: str) -> CachedMesh:
-        """A mesh from the store; revision 0 if nothing is stored, or it was set aside."""
-        started = time.perf_counter()
+        """Read a mesh from the store; revision 0 if nothing is stored, or it was set aside."""
+        start = time.perf_counter()
         stored = self.store.load_state(mesh)
         if stored is None:
             return CachedMesh(Mesh(), 0)
@@ -406,35 +408,33 @@ class MeshRepository:
             state = self._replay(mesh, state, replayed)
         full = FullState(begin, stored.state_revision)
         if self._instruments is not None:
-            self._instruments.observe(MESH_LOAD, time.perf_counter() - started)
+            self._instruments.observe(MESH_LOAD, time.perf_counter() - start)
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
 
 
 def _max_steps(keep: int) -> int:
-    """How many snapshots are replayed at most: the store keeps them, and as many before them."""
+    """Return the maximum number of replayed snapshots. The store also keeps as many before them."""
     return min(MAX_STEPS, keep // 2)
 
 
 def _is_compaction_due(entry: CachedMesh, keep: int) -> bool:
-    """Whether a mesh has so many steps that its state should be stored in full."""
+    """Return whether a mesh has so many steps that its state should be stored in full."""
     return entry.steps >= max(1, _max_steps(keep) // 2)
 
 
 def _is_full_due(state: MeshState, steps: int, keep: int) -> bool:
-    """Whether a state is stored in full after so many steps, or since a replay could not repeat the block of the
-    history that ends with it: the store keeps too few snapshots before the steps."""
+    """Return whether a snapshot must store the state in full: after too many steps, or if it ends a history block that
+    a replay could not repeat, because the store keeps too few snapshots before the steps."""
     length = block_length(state.interval_seconds)
     is_block_out_of_reach = length > keep - _max_steps(keep) and state.sequence % length == 0
     return steps >= _max_steps(keep) or is_block_out_of_reach
 
 
 def _unknown_mesh(mesh: str) -> UnknownMesh:
-    """The error for a name without a stored mesh."""
     return UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name")
 
 
 def _unknown_instant(mesh: str, at: datetime) -> UnknownInstant:
-    """The error for a time without a kept snapshot."""
     return UnknownInstant(
         f"mesh {mesh!r}: no snapshot of {at.isoformat()} is kept; choose a time from its timeline, which covers the "
         "window (model.window_size)"

@@ -1,25 +1,24 @@
-"""What a database provides to be a store: rows in order of their keys, changed in transactions.
+"""The primitives of a database for a store: rows in order of their keys, changed in transactions.
 
-A store has spaces: one for each mesh, named like it, and :data:`SERVICE` for what belongs to the whole service. A space
-has rows; a row has a key and a value, both opaque to the database. All else is composed of these primitives once, in
-:mod:`serve_app.stores.state_store`, for every database.
+A store has spaces: one for each mesh, named like it, and :data:`SERVICE` for the service as a whole. A space has rows;
+a row has a key and a value, both opaque to the database. :mod:`serve_app.stores.state_store` composes everything else
+of these primitives, once for every database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-SERVICE = "STORE"  # a space that is no mesh: no mesh has capital letters in its name
-HEAD = "head"  # the row that makes a space a mesh: one that is listed and counted
+SERVICE = "STORE"  # a space that is not a mesh: names of meshes have no capital letters
+HEAD = "head"  # the row that makes a space a mesh, which is listed and counted
 Row = tuple[str, bytes]  # key and value
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Rows from the key ``begin`` to before ``end``, in order of the bytes of their keys.
+    """Rows from the key ``begin`` to before ``end``, in byte order of their keys.
 
     Attributes:
-        begin, end: of the keys.
         limit: maximum number of rows; -1: all.
         is_reverse: the last ones first.
     """
@@ -31,13 +30,13 @@ class Range:
 
 
 def under(prefix: str, *, since: str = "", limit: int = -1, is_reverse: bool = False) -> Range:
-    """The rows whose keys begin with a prefix, from ``prefix + since`` on. An empty prefix: all rows."""
+    """Return the range of keys with a prefix, from ``prefix + since`` on. An empty prefix: all rows."""
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else chr(0x10FFFF)
     return Range(prefix + since, end, limit, is_reverse)
 
 
 def only(key: str) -> Range:
-    """The row of this key."""
+    """Return the range of a single key."""
     return Range(key, key + "\x01", 1)
 
 
@@ -46,12 +45,12 @@ class Change:
     """A change of one space. The parts are applied in this order.
 
     Attributes:
-        expects: how the value of each of these rows has to begin; None: there must be no such row. Otherwise nothing is
+        expects: the beginning of each of these rows' values; None: the row must not exist. If a row differs, nothing is
             changed.
-        drops: rows to be deleted: keys, or prefixes, which end with a slash; empty: all rows.
-        puts: rows to be written. No two changes may have the same first row: by it a store knows a change whose answer
-            was lost, and which is sent again.
-        trims: after this, only so many of the last rows with a prefix stay.
+        drops: rows to delete: keys, or prefixes, which end with a slash; an empty string: all rows.
+        puts: rows to write. No two changes may have the same first row: by it, a store recognises a change that is sent
+            again because its answer was lost.
+        trims: prefixes with the number of their last rows that stay.
     """
 
     expects: Mapping[str, bytes | None] = field(default_factory=dict)
@@ -61,12 +60,12 @@ class Change:
 
     @property
     def begins(self) -> bool:
-        """Whether it makes a mesh of a space that was none."""
+        """Whether it creates a mesh."""
         return self._puts_head and self.expects.get(HEAD, b"") is None
 
     @property
     def ends(self) -> bool:
-        """Whether a mesh ends with it, so that it frees space."""
+        """Whether it deletes a mesh, so that it frees space."""
         return not self._puts_head and (HEAD in self.drops or "" in self.drops)
 
     @property
@@ -81,12 +80,11 @@ class NoRoom(Exception):
 class RowStore(Protocol):
     """The primitives of a store. Threads may share an instance, and processes a store.
 
-    A store needs these six methods and nothing else: its package adds it with a
-    :class:`~serve_app.stores.plugin.StorePlugin`, and proves it with ``lab.contracts.stores``. Each may block for as
-    long as it must, below ``serve.deadline_seconds``.
+    A store needs only these six methods: its package adds it with a :class:`~serve_app.stores.plugin.StorePlugin`, and
+    tests it with ``lab.contracts.stores``. A method may block, for less than ``serve.deadline_seconds``.
 
-    A push of a mesh takes one ``write`` and one ``read`` of some bytes, and a mesh that is not in memory one ``read``
-    and one ``scan``. A value can have 100 MB.
+    A push takes one ``write`` and one ``read`` of some bytes; if its mesh is not in memory, also one ``read`` and one
+    ``scan``. A value can have 100 MB.
 
     Every method raises:
         Overloaded: the store stayed busy.
@@ -101,25 +99,23 @@ class RowStore(Protocol):
     """For messages: its path or URL."""
 
     def read(self, space: str, *ranges: Range) -> list[list[Row]]:
-        """The rows of each range, all of one moment."""
+        """Return the rows of each range, all as of one moment."""
 
     def scan(self, space: str, *ranges: Range) -> Iterator[Row]:
-        """The rows of some ranges, all of the moment of the first ``next``, however long the reader takes."""
+        """Yield the rows of some ranges, all as of the first ``next``, however long the reader takes."""
 
     def survey(self, wanted: Range | None = None) -> list[tuple[str, bytes, list[Row]]]:
-        """All meshes in order of name: the value of :data:`HEAD`, and the rows of a range (None: no rows). The rows of
-        a mesh that is written at this time may be missing.
+        """Return all meshes in order of name, with the value of :data:`HEAD` and the rows of a range (None: no rows).
+        Rows of a mesh that is written meanwhile may be missing.
 
-        If anyone is notified of incidents, it is called every second without a range.
+        With receivers of notifications, it is called every second without a range.
         """
 
     def write(self, space: str, change: Change, *, max_meshes: int | None = None) -> bool:
         """Apply a change in one transaction.
 
         Args:
-            space: that is changed.
-            change: to be applied.
-            max_meshes: after a change that :attr:`~Change.begins` a mesh, the store must not have more.
+            max_meshes: limit for a change that :attr:`~Change.begins` a mesh.
 
         Returns:
             Whether it was applied: False if a row is not as expected.
@@ -129,7 +125,7 @@ class RowStore(Protocol):
         """
 
     def tidy(self) -> None:
-        """Do the work that writes leave for later. The store works without it, in larger steps."""
+        """Do work that writes have deferred. The store works without it, in larger steps."""
 
     def close(self) -> None:
         """Release files and connections; the store cannot be used afterwards."""

@@ -1,20 +1,20 @@
-"""The rows that a store keeps of a mesh: their keys, times, and checksums, which cover the key of the row too.
+"""A mesh's rows in a store: their keys, times, and checksums, which cover the key, too.
 
-Keys are texts that sort like the numbers in them.
+Keys sort like the numbers in them.
 
 | key | value |
 |---|---|
 | ``head`` | revision and sequence of the mesh, and a name of its last write |
 | ``full`` | sequence and revision of the state in full |
 | ``state`` | the state in full, sealed |
-| ``step/SEQUENCE`` | steps of the state since, sealed |
+| ``step/SEQUENCE`` | the state's steps since then, sealed |
 | ``verdict/TIME/SEQUENCE/DIGEST`` | verdicts of the window, sealed |
 | ``snapshot/SEQUENCE`` | snapshots of the window, sealed |
 | ``incident/ID``, ``details/ID`` | documents and details of archived incidents, sealed |
-| ``index/ID`` | all else of an archived incident, which lists and limits need |
-| ``open/ID`` | of an incident that is open: the sequence with which it was written, sealed |
-| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, and their bytes, sealed |
-| ``aside/...`` | rows of a mesh that was set aside, and why |
+| ``index/ID`` | the other fields of an archived incident, for lists and limits |
+| ``open/ID`` | only of an open incident: the sequence with which it was written, sealed |
+| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, and their sizes in bytes, sealed |
+| ``aside/...`` | rows of a mesh that was set aside, and the reason |
 
 The checksum of an incident's document covers its index, so that a damaged incident is left out of every answer.
 """
@@ -32,12 +32,12 @@ from serve_app.stores.records import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
-LAYOUT = 8  # of all rows of a store; it rises when a row is added, removed or has another form
+LAYOUT = 8  # of a store's rows; it rises when a row is added, removed or changes its form
 LAYOUT_ROW = "layout"  # of the space SERVICE
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
 ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
-LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
+LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # set aside if damaged; the archive and the history stay
 KINDS = (*LIVE, *ARCHIVE, CHUNK, SIZE)
 ONE_STEP = timedelta(microseconds=1)  # between two times
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,17 +47,17 @@ log = logging.getLogger(__name__)
 
 
 def microseconds(instant: datetime) -> int:
-    """A time as a number: µs since 1970."""
+    """Return a time as µs since 1970."""
     return (instant - _EPOCH) // ONE_STEP
 
 
-def time_of(stored: int) -> datetime:
+def time_of(number: int) -> datetime:
     """Inverse of :func:`microseconds`."""
-    return _EPOCH + timedelta(microseconds=stored)
+    return _EPOCH + timedelta(microseconds=number)
 
 
 def time_key(instant: datetime) -> str:
-    """A time as a part of a key."""
+    """Return a time as a part of a key."""
     return f"{(instant - _BEGINNING) // ONE_STEP:018}"
 
 
@@ -66,7 +66,7 @@ def sequence_key(kind: str, sequence: int) -> str:
 
 
 def number_of(key: str) -> int:
-    """The sequence in the key of a step or a snapshot; raises ``CorruptState`` if it is damaged."""
+    """Return the sequence in the key of a step or a snapshot; raise ``CorruptState`` if it is damaged."""
     try:
         return int(key.rpartition("/")[2])
     except ValueError:
@@ -74,7 +74,7 @@ def number_of(key: str) -> int:
 
 
 class VerdictKey(NamedTuple):
-    """What the key of a verdict says about its snapshot."""
+    """A verdict's key, which identifies its snapshot."""
 
     observed_at: datetime
     sequence: int
@@ -95,7 +95,7 @@ class VerdictKey(NamedTuple):
 
 
 def chunk_key(key: ChunkKey) -> str:
-    """The key of a chunk of the history, without its kind."""
+    """Return a chunk's key without its kind."""
     return f"{key.step:06}/{key.start:012}/{key.part:06}"
 
 
@@ -109,7 +109,7 @@ def read_chunk_key(key: str) -> ChunkKey:
 
 
 def check_layout(store: str, stored: bytes) -> bool:
-    """Whether a store has the layout of this version: False if it is new, or its layout is damaged.
+    """Return whether a store has the layout of this version: False if it is new, or its layout is damaged.
 
     Raises:
         CorruptState: another version wrote it.
@@ -123,7 +123,7 @@ def check_layout(store: str, stored: bytes) -> bool:
 
 
 def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:
-    """A row whose checksum covers its mesh and its key, and ``more``."""
+    """Return a row whose checksum covers its mesh, its key, and ``more``."""
     return key, seal(content, mesh, key, *more)
 
 
@@ -137,7 +137,7 @@ def sealed_number(mesh: str, key: str, number: int) -> Row:
 
 
 def unsealed_number(mesh: str, row: Row) -> int:
-    """Inverse of :func:`sealed_number`; 0 if the row is damaged. What it counts is written again soon."""
+    """Inverse of :func:`sealed_number`; 0 if the row is damaged, since it is soon written again."""
     try:
         return int(unsealed(mesh, row))
     except CorruptState as error:
@@ -145,71 +145,72 @@ def unsealed_number(mesh: str, row: Row) -> int:
         return 0
 
 
-def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
-    """Check that the rows of a window follow each other up to the newest one; 0: none was counted.
+def check_window(mesh: str, kind: str, newest: int, numbers: list[int]) -> None:
+    """Check that a window's rows have consecutive numbers up to ``newest``; 0: none was counted.
 
     Raises:
         CorruptState: one is missing or superfluous.
     """
     if numbers != list(range(newest + 1 - len(numbers), newest + 1)) or bool(numbers) is not bool(newest):
         raise CorruptState(
-            f"stored {what} of {mesh}: expected consecutive ones to {newest}, got {len(numbers)} to {numbers[-1:]}"
+            f"stored {kind} of {mesh}: expected consecutive ones to {newest}, got {len(numbers)} to {numbers[-1:]}"
         )
 
 
-def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
-    size = len(one.document) + len(one.details)
-    index = msgspec.json.encode(replace(one, document=b"", details=b"", size=size))
+def incident_rows(mesh: str, incident: ArchivedIncident) -> list[Row]:
+    size = len(incident.document) + len(incident.details)
+    index = msgspec.json.encode(replace(incident, document=b"", details=b"", size=size))
     rows = [
-        sealed(mesh, INCIDENT + one.id, one.document, index),
-        sealed(mesh, DETAILS + one.id, one.details, one.sequence),
-        (INDEX + one.id, index),
+        sealed(mesh, INCIDENT + incident.id, incident.document, index),
+        sealed(mesh, DETAILS + incident.id, incident.details, incident.sequence),
+        (INDEX + incident.id, index),
     ]
-    return rows if one.until is not None else [*rows, sealed_number(mesh, OPEN + one.id, one.sequence)]
-
-
-def dropped_keys(incident: str) -> list[str]:
-    return [kind + incident for kind in ARCHIVE]
+    return rows if incident.until is not None else [*rows, sealed_number(mesh, OPEN + incident.id, incident.sequence)]
 
 
 def read_incident(mesh: str, index: Row, document: Row, details: Row | None = None) -> ArchivedIncident | None:
-    """The incident of its rows, without details if they are None; None if it is damaged."""
+    """Return the incident in these rows, without details if they are None; None if it is damaged."""
     try:
-        one = _read_index_row(index[1])
+        incident = _read_index_row(index[1])
         content = unsealed(mesh, document, index[1])
-        inside = b"" if details is None else unsealed(mesh, details, one.sequence)
+        detail_bytes = b"" if details is None else unsealed(mesh, details, incident.sequence)
     except (CorruptState, msgspec.MsgspecError) as error:
         name = index[0].removeprefix(INDEX)
         log.error("archive of mesh %r: incident %r is damaged and left out: %s", mesh, name, error)
         return None
-    return replace(one, document=content, details=inside)
+    return replace(incident, document=content, details=detail_bytes)
 
 
 def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
-    """All incidents by id, without documents and details. A damaged row counts as an incident that ended long ago, so
-    that it goes."""
-    found = {}
+    """Return all incidents by id, without documents and details. A damaged row counts as an incident that ended long
+    ago, so that it is deleted."""
+    incidents = {}
     for key, value in rows:
         name = key.removeprefix(INDEX)
         try:
-            one = _read_index_row(value)
+            incident = _read_index_row(value)
         except msgspec.MsgspecError:
-            one = None
-        if one is None or one.id != name:
-            one = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
-        found[name] = one
-    return found
+            incident = None
+        if incident is None or incident.id != name:
+            incident = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
+        incidents[name] = incident
+    return incidents
 
 
 def excess(archive: Mapping[str, ArchivedIncident], limit: Retention, now: datetime) -> list[str]:
-    """Incidents to prune: those past retention, then the least severe and oldest until the archive fits
+    """Return the incidents to delete: those past retention, then the least severe and oldest until the archive fits
     ``max_bytes``."""
-    dropped = [one.id for one in archive.values() if one.until is not None and one.until < now - limit.keep]
-    kept = [one for one in archive.values() if one.until is None or one.until >= now - limit.keep]
-    beyond = sum(one.size for one in kept) - limit.max_bytes
-    for one in sorted(kept, key=lambda one: (one.until is None, one.severity, one.since, one.id)):
-        if beyond <= 0:
+    oldest = now - limit.keep
+    deletions = [incident.id for incident in archive.values() if incident.until is not None and incident.until < oldest]
+    remaining = [incident for incident in archive.values() if incident.until is None or incident.until >= oldest]
+    size = sum(incident.size for incident in remaining)
+    for incident in sorted(remaining, key=_rank):
+        if size <= limit.max_bytes:
             break
-        dropped.append(one.id)
-        beyond -= one.size
-    return dropped
+        deletions.append(incident.id)
+        size -= incident.size
+    return deletions
+
+
+def _rank(incident: ArchivedIncident) -> tuple[bool, int, datetime, str]:
+    return incident.until is None, incident.severity, incident.since, incident.id

@@ -24,7 +24,7 @@ MAX_RATIO = 99.99  # of a measure of drift to its limit
 
 
 class VerdictHead(msgspec.Struct):
-    """The fields of a verdict that are about the mesh as a whole."""
+    """A verdict's fields about the mesh as a whole."""
 
     observed_at: datetime
     status: str
@@ -40,10 +40,10 @@ class StoredVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         services: number of services in its snapshot.
-        document: JSON of the verdict.
+        document: JSON.
         deviations: of each service and call, packed; empty if unknown.
-        seconds: from snapshot to verdict, without decoding and storing; None if not measured.
-        made_at: when the verdict was made, Unix time; None if unknown. A snapshot's own time may be simulated.
+        seconds: time to compute it, without decoding and storing; None if not measured.
+        made_at: when it was made, Unix time; None if unknown. A snapshot's own time may be simulated.
         interval: measured time between snapshots, s; None if unknown.
         drift: of the mesh; None before the first block.
     """
@@ -58,21 +58,21 @@ class StoredVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def head(self) -> VerdictHead:
-        """What the document says about the mesh as a whole; far faster than all of it."""
+        """The document's fields about the mesh as a whole, decoded far faster than all of it."""
         return _read_head(self.document)
 
     def pack(self) -> bytes:
         return msgspec.msgpack.encode(self)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> "StoredVerdict":
+    def unpack(cls, content: bytes) -> "StoredVerdict":
         """Inverse of :meth:`pack`.
 
         Raises:
             CorruptState: another version stored it in another form.
         """
         try:
-            return _read(packed)
+            return _read(content)
         except msgspec.MsgspecError as error:
             raise CorruptState(
                 f"stored verdict: expected the form of this version of tagae, got another ({error}); delete the mesh, "
@@ -85,12 +85,10 @@ _read = msgspec.msgpack.Decoder(StoredVerdict).decode
 
 @dataclass(frozen=True, eq=False)
 class ScoredSnapshot:
-    """A snapshot with its verdict, of which each form is read when it is first used.
+    """A snapshot with its verdict. Each form of the verdict is decoded on first use.
 
     Attributes:
-        snapshot: the metrics.
-        stored: its verdict.
-        of_mesh: numbers of services and calls of the whole mesh; None: the snapshot has all of them.
+        of_mesh: numbers of services and calls in the whole mesh; None: the snapshot has all of them.
     """
 
     snapshot: MeshSnapshot
@@ -99,7 +97,7 @@ class ScoredSnapshot:
 
     @classmethod
     def of(cls, snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> Self:
-        """A snapshot that was scored here, and is not stored."""
+        """Create it for a snapshot that was scored here and is not stored."""
         document = verdict.model_dump_json().encode()
         return cls(snapshot, StoredVerdict(snapshot.num_nodes, document, deviations.pack()))
 
@@ -109,7 +107,7 @@ class ScoredSnapshot:
 
     @cached_property
     def deviations(self) -> Deviations:
-        """Anomaly scores of its services and calls."""
+        """Anomaly scores of services and calls."""
         return Deviations.unpack(self.stored.deviations, self.snapshot)
 
     @cached_property
@@ -118,44 +116,45 @@ class ScoredSnapshot:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """The verdict as a plain object, with fields of other versions."""
-        found: dict[str, Any] = json.loads(self.stored.document)
-        return found
+        """The verdict as a plain object, including fields of other versions."""
+        fields: dict[str, Any] = json.loads(self.stored.document)
+        return fields
 
     def find(self, incident: str) -> dict[str, Any] | None:
-        """An incident among the fields of the verdict; None: it was not open."""
-        return next((one for one in self.fields["incidents"] if one["id"] == incident), None)
+        """Return an open incident's fields in the verdict; None: it was not open."""
+        return next((fields for fields in self.fields["incidents"] if fields["id"] == incident), None)
 
     def has_lost(self, incident: str) -> bool:
-        """Whether the verdict closed an incident because nothing was seen of it for too long."""
+        """Return whether the verdict closed an incident because it had no data for too long."""
         return incident in self.fields["lost"]
 
 
 def match_verdicts(window: Iterable[MeshSnapshot], verdicts: Iterable[StoredVerdict]) -> list[ScoredSnapshot]:
-    """The snapshots of a window that have a verdict, in the order of the verdicts."""
+    """Return the snapshots of a window that have a verdict, in the order of the verdicts."""
     snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-    found = ((snapshots.get(verdict.head.observed_at), verdict) for verdict in verdicts)
-    return [ScoredSnapshot(snapshot, verdict) for snapshot, verdict in found if snapshot is not None]
+    pairs = ((snapshots.get(verdict.head.observed_at), verdict) for verdict in verdicts)
+    return [ScoredSnapshot(snapshot, verdict) for snapshot, verdict in pairs if snapshot is not None]
 
 
 def drift_gauges(sketch: DriftSketch) -> DriftGauges | None:
-    """How many measures drift, and the distance of each relative to its limit; None before the first block."""
+    """Return the number of drifting measures, and each measure's ratio to its limit; None before the first block."""
     if sketch.judged < 0:
         return None
-    ratios = (None if one != one else round(min(one, MAX_RATIO), 2) for one in sketch.ratios.tolist())
+    ratios = (None if ratio != ratio else round(min(ratio, MAX_RATIO), 2) for ratio in sketch.ratios.tolist())
     return DriftGauges(len(drifting(sketch)), tuple(ratios))
 
 
-def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
-    """The snapshots with their numbers. Equal names and topologies are stored once, as in a state that grew here."""
+def unpack_window(window: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
+    """Yield the snapshots with their numbers. Snapshots share equal names and topologies, as in a state that was not
+    loaded."""
     before: MeshSnapshot | None = None
-    for number, one in packed:
-        before = unpack_snapshot(one, before)
+    for number, content in window:
+        before = unpack_snapshot(content, before)
         yield number, before
 
 
 def gauges(stored: StoredMesh) -> MeshGauges:
-    """The gauges of a stored mesh. Before its first live verdict it is warming up."""
+    """Return a stored mesh's gauges. Before its first live verdict, it is warming up."""
     if not stored.verdict:
         return MeshGauges(stored.mesh, sequence=stored.sequence, observed_at=stored.observed_at)
     newest = StoredVerdict.unpack(stored.verdict)

@@ -5,8 +5,8 @@ less space, a snapshot 30 to 40%, a verdict up to 50%. Zstandard (level 1) saves
 takes two to four times as long; zlib takes ten times as long. A blob without the mark is not compressed.
 
 CRC-32 (zlib) finds every burst of up to 32 bits and all but one in 4e9 other changes. It takes 0.08 ms for 250 KB;
-BLAKE2b takes 0.41 ms. The checksum covers the key of the row, so that a blob in the wrong row is found as well. It does
-not protect against an attacker.
+BLAKE2b takes 0.41 ms. The checksum covers the row's key, so it also finds a blob in the wrong row. It does not protect
+against an attacker.
 """
 
 import zlib
@@ -25,36 +25,35 @@ _CODEC: Any = pa.Codec("lz4_raw")
 
 
 def seal(blob: bytes, *key: object) -> bytes:
-    """Compress a blob, and prefix it with the checksum of its row's key and its bytes. A state can have 100 MB, so the
-    pieces are joined once."""
+    """Compress a blob, and prefix it with the checksum of its row's key and its bytes."""
     pieces: tuple[Buffer, ...] = (blob,)
-    is_marked = blob.startswith(MARK)  # by chance: it has to look different from a compressed one
+    is_marked = blob.startswith(MARK)  # by chance: it must not look like a compressed one
     if len(blob) >= _MIN_BYTES or is_marked:
-        compressed = _CODEC.compress(blob)
-        # A view of it has the bytes that were allocated, which are more than its size.
-        shorter = MARK, len(blob).to_bytes(_SIZE_BYTES, "big"), memoryview(compressed)[: compressed.size]
-        if is_marked or sum(map(len, shorter)) < len(blob):
-            pieces = shorter
-    return b"".join((_sum(pieces, key), *pieces))
+        buffer = _CODEC.compress(blob)
+        # A plain view would have all allocated bytes.
+        shorter_pieces = MARK, len(blob).to_bytes(_SIZE_BYTES, "big"), memoryview(buffer)[: buffer.size]
+        if is_marked or sum(map(len, shorter_pieces)) < len(blob):
+            pieces = shorter_pieces
+    return b"".join((_sum(pieces, key), *pieces))  # joined once: a state can have 100 MB
 
 
-def unseal(sealed: bytes, *key: object) -> bytes:
-    """The blob that was sealed in this row.
+def unseal(value: bytes, *key: object) -> bytes:
+    """Return the blob that was sealed in this row.
 
     Raises:
         CorruptState: the checksum differs, or the bytes cannot be decompressed.
     """
-    packed, head = memoryview(sealed)[_SUM_BYTES:], len(MARK) + _SIZE_BYTES
-    if len(sealed) < _SUM_BYTES or sealed[:_SUM_BYTES] != _sum([packed], key):
+    content, head = memoryview(value)[_SUM_BYTES:], len(MARK) + _SIZE_BYTES
+    if len(value) < _SUM_BYTES or value[:_SUM_BYTES] != _sum([content], key):
         raise CorruptState(
-            f"checksum mismatch in {' '.join(map(str, key))} ({len(packed)} bytes): the stored row is damaged; check "
+            f"checksum mismatch in {' '.join(map(str, key))} ({len(content)} bytes): the stored row is damaged; check "
             "the disk"
         )
-    if packed[: len(MARK)] != MARK:
-        return bytes(packed)
-    size = int.from_bytes(packed[len(MARK) : head], "big")
+    if content[: len(MARK)] != MARK:
+        return bytes(content)
+    size = int.from_bytes(content[len(MARK) : head], "big")
     try:
-        blob: bytes = _CODEC.decompress(packed[head:], size, asbytes=True)
+        blob: bytes = _CODEC.decompress(content[head:], size, asbytes=True)
     except (OSError, ValueError) as error:
         raise CorruptState(
             f"stored {' '.join(map(str, key))}: expected {size} bytes in LZ4, got other data ({error}); restore a "

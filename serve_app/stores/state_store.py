@@ -1,13 +1,13 @@
-"""The store of the state of meshes: everything that is kept, as rows of a database.
+"""The store of meshes: everything that is kept, as rows of a database.
 
-The database provides the primitives of :mod:`serve_app.stores.row_store`; this module has no other way to it, so every
-database keeps the same rows. ``rows.py`` lists them.
+The database provides the primitives of :mod:`serve_app.stores.row_store`. This module uses nothing else of it, so every
+database has the same rows. ``rows.py`` lists them.
 
-Every write of a mesh is one transaction, which compares the revision that it was computed from. A revision is drawn by
-the writer: the time in µs, but later than the revision before it. Beside it stands a name of the write: by it,
-a store recognises a write whose answer was lost, and which is sent again.
+Every write of a mesh is one transaction, which compares the revision that it was computed from. The writer chooses the
+new revision: the time in µs, but later than the previous one. The row also has a unique name of the write, by which a
+store recognises a write that is sent again because its answer was lost.
 
-Every blob has a checksum that covers its mesh and its key. Damaged rows are never used: their mesh is set aside, and
+Every blob has a checksum that covers its mesh and its key. Damaged rows are never used: their mesh is set aside and
 starts from the beginning.
 """
 
@@ -38,7 +38,7 @@ from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, uns
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
-_DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
+_DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by the document's name
 
 
 class StateStore:
@@ -47,18 +47,17 @@ class StateStore:
     Threads may share an instance, and processes a database. Each call may block for as long as the database does.
 
     Args:
-        database: with the rows.
-        max_meshes: that it may hold; None: any number.
-        archive: what the archive of each mesh keeps; None: everything.
+        max_meshes: maximum number of meshes; None: any number.
+        archive: limits of each mesh's archive; None: it keeps everything.
 
-    Every method raises what :class:`~serve_app.stores.row_store.RowStore` does, and:
+    Every method raises the errors of :class:`~serve_app.stores.row_store.RowStore`, and:
         BadMeshName: a name outside the alphabet.
         CorruptState: another version wrote the store, or something cannot be read. If ``details["mesh"]`` is set, that
-            mesh was set aside, and the next call finds it new.
+            mesh was set aside, and is new to the next call.
 
     Every write also raises:
         StoreConflict: the stored revision is not the one that it was computed from, 0 if there was none.
-        TooManyMeshes: the write would create a mesh beyond the store's limit.
+        TooManyMeshes: the write would create a mesh beyond the limit.
     """
 
     def __init__(self, database: RowStore, *, max_meshes: int | None = None, archive: Retention | None = None) -> None:
@@ -66,11 +65,11 @@ class StateStore:
         self._max_meshes, self._archive = max_meshes, archive
         self._lock = Lock()
         self._last_revision = 0
-        self._ends: dict[str, datetime] = {}  # of each mesh: when an incident of its archive becomes too old
+        self._ends: dict[str, datetime] = {}  # by mesh: when the next incident of its archive becomes too old
 
     @property
     def database(self) -> RowStore:
-        """The rows, of which the first use checks the layout."""
+        """The rows. The first use checks their layout."""
         if not self._is_of_this_version:
             self._check_layout()
             self._is_of_this_version = True
@@ -85,35 +84,35 @@ class StateStore:
         self._database.close()
 
     def tidy(self) -> None:
-        """Do the work that writes leave for later. Call it between writes."""
+        """Do work that writes have deferred. Call it between writes."""
         self.database.tidy()
 
     def check_room(self, mesh: str) -> None:
         """Raise ``TooManyMeshes`` if ``mesh`` is new and there is no room for it. The write checks again; this saves
         the work before it."""
-        if self._max_meshes is None or self._position(mesh)[0]:
+        if self._max_meshes is None or self.revision(mesh):
             return
         if len(self.database.survey()) >= self._max_meshes:
             raise self._too_many_meshes(mesh)
 
     def load(self, mesh: str) -> StoredMesh | None:
-        """The mesh with its newest verdict, or None if nothing is stored."""
+        """Return a mesh with its newest verdict, or None if nothing is stored."""
         head, newest = self._read(mesh, only(HEAD), _NEWEST)
         with self._setting_aside_damage(mesh):
             return _read_mesh(mesh, head, newest) if head else None
 
     def load_state(self, mesh: str) -> StoredState | None:
-        """The newest state, or None if nothing is stored."""
-        head, *found = self._read(mesh, only(HEAD), *_OF_THE_STATE)
+        """Return the newest state, or None if nothing is stored."""
+        head, *state_rows = self._read(mesh, only(HEAD), *_STATE_RANGES)
         if not head:
             return None
         with self._setting_aside_damage(mesh):
-            return _read_state(mesh, *_read_head(head), *found)
+            return _read_state(mesh, *_read_head(head), *state_rows)
 
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
-        """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
-        drop all snapshots but the last ``keep``, write its incidents to the archive, and drop from the archive what is
-        beyond its limit. Returns the new revision.
+        """Count a snapshot in one transaction, and return the new revision. Append it with its verdict, keep only the
+        last ``keep`` snapshots, replace the state or add a step, write its incidents to the archive, and delete from
+        the archive what exceeds its limits.
 
         Raises:
             StoreConflict: also if the stored sequence is not ``new.sequence - 1``.
@@ -125,48 +124,48 @@ class StateStore:
             raise ValueError("is_step: expected the first state of a mesh in full, got a step")
         if new.sequence != 1 and not revision:
             raise self._conflict(mesh, f"snapshot {new.sequence}", revision)
-        now = self._draw_revision(revision)
+        new_revision = self._draw_revision(revision)
         if new.is_step:
             state = [sealed(mesh, rows.sequence_key(rows.STEP, new.sequence), new.state)]
         else:
-            state = _state_rows(mesh, new.sequence, now, new.state)
+            state = _state_rows(mesh, new.sequence, new_revision, new.state)
         drops = [] if new.is_step else [rows.STEP] if revision else _REMAINS
-        archived, written = self._archive_changes(mesh, new.incidents, new.observed_at)
+        archive_drops, archive_puts = self._archive_changes(mesh, new.incidents, new.observed_at)
         change = Change(
             expects=_head_of(revision, new.sequence - 1),
-            drops=[*drops, *archived],
+            drops=[*drops, *archive_drops],
             puts=[
-                _head(now, new.sequence),
+                _head(new_revision, new.sequence),
                 *state,
                 sealed(mesh, VerdictKey(new.observed_at, new.sequence, new.digest).text, new.verdict),
                 sealed(mesh, rows.sequence_key(rows.SNAPSHOT, new.sequence), new.snapshot),
-                *written,
+                *archive_puts,
             ],
             trims=[(rows.VERDICT, keep), (rows.SNAPSHOT, keep)],
         )
         self._write(mesh, f"snapshot {new.sequence}", revision, change)
-        return now
+        return new_revision
 
     def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
-        """Replace the state without counting a snapshot (a baseline), and write incidents to the archive, in one
+        """Replace the state without counting a snapshot (a baseline) and write incidents to the archive, in one
         transaction. Returns the new revision."""
-        now = self._draw_revision(revision)
+        new_revision = self._draw_revision(revision)
         sequence = self._position(mesh)[1] if revision else 0
         change = Change(
             expects=_head_of(revision, sequence),
-            drops=[*([rows.STEP] if revision else _REMAINS), *(OPEN + one.id for one in incidents)],
+            drops=[*([rows.STEP] if revision else _REMAINS), *(OPEN + incident.id for incident in incidents)],
             puts=[
-                _head(now, sequence),
-                *_state_rows(mesh, sequence, now, state),
-                *(row for one in incidents for row in rows.incident_rows(mesh, one)),
+                _head(new_revision, sequence),
+                *_state_rows(mesh, sequence, new_revision, state),
+                *(row for incident in incidents for row in rows.incident_rows(mesh, incident)),
             ],
         )
         self._write(mesh, "a baseline", revision, change)
-        return now
+        return new_revision
 
     def compact(self, mesh: str, state: bytes, *, sequence: int, revision: int, full: tuple[int, int]) -> bool:
-        """Store a state in full in place of the earlier one and of the steps up to it. The mesh stays the same, so its
-        revision does, too.
+        """Replace the full state and the steps up to ``sequence`` by a later full state. The mesh, and so its revision,
+        stays the same.
 
         Args:
             state: after ``sequence`` snapshots, opaque.
@@ -175,7 +174,7 @@ class StateStore:
             full: sequence and revision of the state that is replaced.
 
         Returns:
-            False if the store has another state in full. Then nothing is written.
+            False, and nothing is written, if the store has another full state.
         """
         check_mesh_name(mesh)
         change = Change(
@@ -186,117 +185,120 @@ class StateStore:
         return self.database.write(mesh, change)
 
     def write_history(self, mesh: str, update: HistoryUpdate, *, full: tuple[int, int]) -> bool:
-        """Write and drop files of the history of a mesh in one transaction. Its revision stays the same.
+        """Write and delete files of a mesh's history in one transaction. The mesh's revision stays the same.
 
         Args:
-            full: sequence and revision of the state that the store has in full.
+            full: sequence and revision of the stored full state.
 
         Returns:
-            False if it has another one, such as after another session deleted the mesh. Then nothing is written.
+            False, and nothing is written, if the store has another full state, such as after another session deleted
+            the mesh.
         """
         check_mesh_name(mesh)
-        dropped = [rows.chunk_key(key) for key, content in update.items() if content is None]
+        drop_keys = [rows.chunk_key(key) for key, content in update.items() if content is None]
         change = Change(
             expects={rows.FULL: _full(*full)},
-            drops=[kind + key for key in dropped for kind in (rows.CHUNK, rows.SIZE)],
+            drops=[kind + key for key in drop_keys for kind in (rows.CHUNK, rows.SIZE)],
             puts=list(_chunk_rows(mesh, update)),
         )
         return self.database.write(mesh, change)
 
     def verdict_at(self, mesh: str, observed_at: datetime) -> tuple[str, bytes] | None:
-        """The content digest and the verdict of the kept snapshot of this time, or None."""
-        (found,) = self._read(mesh, under(f"{rows.VERDICT}{rows.time_key(observed_at)}/"))
+        """Return the content digest and the verdict of the snapshot at this time, or None."""
+        (verdict_rows,) = self._read(mesh, under(f"{rows.VERDICT}{rows.time_key(observed_at)}/"))
         with self._setting_aside_damage(mesh):
-            return next(((key.digest, one) for key, one in _read_verdicts(mesh, found)), None)
+            return next(((key.digest, verdict) for key, verdict in _read_verdicts(mesh, verdict_rows)), None)
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
-        is stored."""
+        """Return at most ``limit`` verdicts of snapshots after ``since`` (None: of all), oldest first."""
         begin = "" if since is None else rows.time_key(since + rows.ONE_STEP)
-        (found,) = self._read(mesh, under(rows.VERDICT, since=begin, limit=limit))
+        (verdict_rows,) = self._read(mesh, under(rows.VERDICT, since=begin, limit=limit))
         with self._setting_aside_damage(mesh):
-            return [verdict for _, verdict in _read_verdicts(mesh, found)]
+            return [verdict for _, verdict in _read_verdicts(mesh, verdict_rows)]
 
     def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the kept snapshots with their sequence numbers, oldest first. The first ``next`` fixes the
-        view."""
+        """Iterate over the snapshots with their sequence numbers, oldest first, all as of the first ``next``."""
         check_mesh_name(mesh)  # now, and not with the first ``next``
         return self._window(mesh)
 
     def meshes(self) -> list[StoredMesh]:
-        """All stored meshes, in order of name."""
-        return [one for found in self.database.survey(_NEWEST) if (one := self._summarize(*found)) is not None]
+        """Return all stored meshes, in order of name."""
+        return [mesh for entry in self.database.survey(_NEWEST) if (mesh := self._summarize(*entry)) is not None]
 
     def revision(self, mesh: str) -> int:
-        """The revision of a mesh; 0: nothing is stored."""
+        """Return a mesh's revision; 0: nothing is stored."""
         return self._position(mesh)[0]
 
     def revisions(self) -> dict[str, int]:
-        """The revision of each stored mesh, by name. It reads little, so it shows cheaply which meshes have changed."""
+        """Return the revision of each stored mesh by name: a cheap way to find the meshes that have changed."""
         return {mesh: _read_head([(HEAD, head)])[0] for mesh, head, _ in self.database.survey()}
 
     def was_set_aside(self, mesh: str) -> bool:
-        """Whether the store has rows of a mesh that was set aside."""
-        (found,) = self._read(mesh, under(rows.ASIDE, limit=1))
-        return bool(found)
+        """Return whether the store has rows of this mesh that were set aside."""
+        (aside_rows,) = self._read(mesh, under(rows.ASIDE, limit=1))
+        return bool(aside_rows)
 
-    def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
-        """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history
-        stay. Replaces what was set aside before. Returns False if the stored revision is another."""
-        head, *found = self._read(mesh, *_LIVE)
+    def set_aside(self, mesh: str, reason: str, *, revision: int) -> bool:
+        """Set a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history stay;
+        rows that were set aside earlier are replaced. Returns False if the mesh has another revision."""
+        head, *results = self._read(mesh, *_LIVE)
         if _read_head(head)[0] != revision or not head:
             return False
-        live = [*head, *(row for some in found for row in some)]
+        live = [*head, *(row for result in results for row in result)]
         change = Change(
             expects=dict(head),
             drops=[rows.ASIDE, *rows.LIVE],
             puts=[
-                (rows.ASIDE + "why", f"{uuid.uuid4().hex} {why}".encode()),
+                (rows.ASIDE + "why", f"{uuid.uuid4().hex} {reason}".encode()),
                 *((rows.ASIDE + key, value) for key, value in live),
             ],
         )
         is_done = self.database.write(mesh, change)
         if is_done:
-            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, why)
+            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, reason)
         return is_done
 
     def delete(self, mesh: str) -> bool:
         """Delete a mesh with its archive and its history. Returns False if nothing was stored."""
         (head,) = self._read(mesh, only(HEAD))
-        if not head:  # what was set aside goes, too
+        if not head:  # the mesh may have been set aside
             self.database.write(mesh, Change(expects={HEAD: None}, drops=[""]))
             return False
         while head and not self.database.write(mesh, Change(expects=dict(head), drops=[""])):
-            (head,) = self._read(mesh, only(HEAD))  # none: another call, or this one, has deleted it
+            (head,) = self._read(mesh, only(HEAD))  # empty: another call, or this one, has deleted it
         self._ends.pop(mesh, None)
         return True
 
     def open_incidents(self, mesh: str) -> dict[str, int]:
-        """The archived incidents that are open, by id, each with the sequence with which it was written."""
-        (found,) = self._read(mesh, under(OPEN))
-        return {row[0].removeprefix(OPEN): rows.unsealed_number(mesh, row) for row in found}
+        """Return the archive's open incidents by id, each with the sequence with which it was written."""
+        (open_rows,) = self._read(mesh, under(OPEN))
+        return {row[0].removeprefix(OPEN): rows.unsealed_number(mesh, row) for row in open_rows}
 
-    def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
-        """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
+    def incidents(self, mesh: str, query: IncidentFilter) -> list[ArchivedIncident]:
+        """Return the matching incidents of the archive, newest first, without details and without damaged ones."""
         (index,) = self._read(mesh, under(INDEX))
-        some = [one for one in rows.read_index(index).values() if wanted.has(one)]
-        some.sort(key=lambda one: (one.since, one.id), reverse=True)
-        ids, of = [one.id for one in some[: wanted.limit]], {key.removeprefix(INDEX): (key, row) for key, row in index}
-        documents = self._read_all(mesh, [INCIDENT + one for one in ids])
-        found = (rows.read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
-        return [one for one in found if one is not None]
+        matches = [incident for incident in rows.read_index(index).values() if query.has(incident)]
+        matches.sort(key=lambda incident: (incident.since, incident.id), reverse=True)
+        index_rows = {row[0].removeprefix(INDEX): row for row in index}
+        documents = self._read_all(mesh, [INCIDENT + incident.id for incident in matches[: query.limit]])
+        incidents = (rows.read_incident(mesh, index_rows[row[0].removeprefix(INCIDENT)], row) for row in documents)
+        return [incident for incident in incidents if incident is not None]
 
     def incident(self, mesh: str, incident: str, *, details: bool = True) -> ArchivedIncident | None:
-        """An archived incident by its id; None if there is none, or it is damaged. Its details are read if asked."""
+        """Return an archived incident, with its details or without; None if there is none, or it is damaged."""
         kinds = (INDEX, INCIDENT, *((rows.DETAILS,) if details else ()))
-        index, *found = self._read(mesh, *(only(kind + incident) for kind in kinds))
-        return rows.read_incident(mesh, index[0], *(one[0] if one else ("", b"") for one in found)) if index else None
+        index, *results = self._read(mesh, *(only(kind + incident) for kind in kinds))
+        return (
+            rows.read_incident(mesh, index[0], *(result[0] if result else ("", b"") for result in results))
+            if index
+            else None
+        )
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
-        """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
-        (found,) = self._read(mesh, under(rows.SIZE))
+        """Return the size of each chunk of a mesh's history, bytes."""
+        (size_rows,) = self._read(mesh, under(rows.SIZE))
         sizes = {}
-        for row in found:
+        for row in size_rows:
             try:
                 sizes[rows.read_chunk_key(row[0])] = rows.unsealed_number(mesh, row)
             except CorruptState as error:
@@ -304,17 +306,17 @@ class StateStore:
         return sizes
 
     def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
-        """The content of each of these chunks that is stored. Leaves out damaged ones."""
-        found = {}
+        """Return the content of these chunks, without missing and damaged ones."""
+        chunks = {}
         for row in self._read_all(mesh, [rows.CHUNK + rows.chunk_key(key) for key in keys]):
             try:
-                found[rows.read_chunk_key(row[0])] = unsealed(mesh, row)
+                chunks[rows.read_chunk_key(row[0])] = unsealed(mesh, row)
             except CorruptState as error:
                 log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
-        return found
+        return chunks
 
     def read_document(self, name: str) -> StoredDocument:
-        """A document that belongs to the service; revision 0 if there is none. A damaged one is logged and deleted."""
+        """Return a document of the service; revision 0 if there is none. A damaged one is logged and deleted."""
         head, content = self.database.read(SERVICE, only(_REVISION + name), only(_DOCUMENT + name))
         if not head:
             return StoredDocument()
@@ -336,40 +338,42 @@ class StateStore:
         Returns:
             The new revision.
         """
-        now, head = self._draw_revision(revision), _REVISION + name
+        new_revision, head = self._draw_revision(revision), _REVISION + name
         expects = {head: b"%d " % revision if revision else None}
         if content:
-            puts = [(head, _head(now, 0)[1]), sealed(SERVICE, _DOCUMENT + name, content, now)]
+            puts = [(head, _head(new_revision, 0)[1]), sealed(SERVICE, _DOCUMENT + name, content, new_revision)]
             change = Change(expects, puts=puts)
         else:
             change = Change(expects, drops=[head, _DOCUMENT + name])
         if not self.database.write(SERVICE, change):
-            (found,) = self.database.read(SERVICE, only(head))
-            if found or content:  # otherwise this call, whose answer was lost, has deleted it
-                stored = _read_head(found)[0]
+            (current_head,) = self.database.read(SERVICE, only(head))
+            if current_head or content:  # otherwise, this call has deleted it, and its answer was lost
+                current = _read_head(current_head)[0]
                 raise StoreConflict(
-                    f"document {name!r}: expected the stored revision {stored}, got one made from {revision}; read it "
+                    f"document {name!r}: expected the stored revision {current}, got one made from {revision}; read it "
                     "again and repeat",
-                    revision=stored,
+                    revision=current,
                 )
-        return now
+        return new_revision
 
     def verify(self, mesh: str) -> None:
-        """Check all rows of a mesh except for its archive and its history. A damaged mesh is set aside."""
+        """Check all rows of a mesh except its archive and its history. A damaged mesh is set aside."""
         with self._setting_aside_damage(mesh):
             self._verify(mesh)
 
     def _verify(self, mesh: str) -> None:
         """Raise ``CorruptState`` if a row of a mesh is damaged or missing."""
-        head, *of_the_state = self._read(mesh, only(HEAD), *_OF_THE_STATE)
+        head, *of_the_state = self._read(mesh, only(HEAD), *_STATE_RANGES)
         if not head:
             return
         state = _read_state(mesh, *_read_head(head), *of_the_state)
         (verdicts,) = self._read(mesh, under(rows.VERDICT))
-        judged = [key.sequence for key, _ in _read_verdicts(mesh, verdicts)]
-        seen = [rows.number_of(row[0]) for row in self.database.scan(mesh, under(rows.SNAPSHOT)) if unsealed(mesh, row)]
-        for what, numbers in (("verdicts", judged), ("snapshots", seen)):
-            rows.check_window(mesh, what, state.sequence, numbers)
+        verdict_numbers = [key.sequence for key, _ in _read_verdicts(mesh, verdicts)]
+        snapshot_numbers = [
+            rows.number_of(row[0]) for row in self.database.scan(mesh, under(rows.SNAPSHOT)) if unsealed(mesh, row)
+        ]
+        for kind, numbers in (("verdicts", verdict_numbers), ("snapshots", snapshot_numbers)):
+            rows.check_window(mesh, kind, state.sequence, numbers)
 
     def _window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
         sequence, numbers = 0, []
@@ -383,15 +387,15 @@ class StateStore:
             rows.check_window(mesh, "snapshots", sequence, numbers)
 
     def _read_all(self, mesh: str, keys: list[str]) -> Iterator[Row]:
-        return (row for found in self._read(mesh, *map(only, keys)) for row in found) if keys else iter(())
+        return (row for result in self._read(mesh, *map(only, keys)) for row in result) if keys else iter(())
 
     def _read(self, mesh: str, *ranges: Range) -> list[list[Row]]:
         check_mesh_name(mesh)
         return self.database.read(mesh, *ranges)
 
     def _check_layout(self) -> None:
-        (found,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
-        if not rows.check_layout(self.name, found[0][1] if found else b""):
+        (layout_rows,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
+        if not rows.check_layout(self.name, layout_rows[0][1] if layout_rows else b""):
             self._database.write(SERVICE, Change(puts=[(rows.LAYOUT_ROW, b"%d" % rows.LAYOUT)]))
 
     def _position(self, mesh: str) -> tuple[int, int]:
@@ -399,12 +403,12 @@ class StateStore:
         return _read_head(head)
 
     def _draw_revision(self, before: int) -> int:
-        """A revision that was never used before."""
+        """Return a revision that was never used before."""
         with self._lock:
             self._last_revision = max(time.time_ns() // 1000, before + 1, self._last_revision + 1)
             return self._last_revision
 
-    def _write(self, mesh: str, what: str, revision: int, change: Change) -> None:
+    def _write(self, mesh: str, subject: str, revision: int, change: Change) -> None:
         """Write a change of a mesh that was computed from this revision."""
         check_mesh_name(mesh)
         try:
@@ -412,9 +416,9 @@ class StateStore:
         except NoRoom:
             raise self._too_many_meshes(mesh) from None
         if not is_done:
-            raise self._conflict(mesh, what, revision)
+            raise self._conflict(mesh, subject, revision)
 
-    def _conflict(self, mesh: str, what: str, revision: int) -> StoreConflict:
+    def _conflict(self, mesh: str, subject: str, revision: int) -> StoreConflict:
         stored, sequence = self._position(mesh)
         if 0 < stored < revision:
             log.error(
@@ -423,7 +427,7 @@ class StateStore:
                 self.name, mesh, stored, revision,
             )  # fmt: skip
         return StoreConflict(
-            f"mesh {mesh!r}: {what} made from revision {revision} does not follow the stored sequence {sequence}, "
+            f"mesh {mesh!r}: {subject} made from revision {revision} does not follow the stored sequence {sequence}, "
             f"revision {stored}; load the mesh again and repeat",
             sequence=sequence,
             revision=stored,
@@ -438,20 +442,20 @@ class StateStore:
     def _archive_changes(
         self, mesh: str, incidents: tuple[ArchivedIncident, ...], now: datetime
     ) -> tuple[list[str], list[Row]]:
-        """What a snapshot drops from the archive and writes to it. The index is read only if something may change."""
-        written = [row for one in incidents for row in rows.incident_rows(mesh, one)]
-        drops = [OPEN + one.id for one in incidents]
+        """Return the keys that a snapshot deletes from the archive, and the rows that it writes. The index is read only
+        if something may change."""
+        puts = [row for incident in incidents for row in rows.incident_rows(mesh, incident)]
+        drops = [OPEN + incident.id for incident in incidents]
         if self._archive is None or not (incidents or now >= self._ends.get(mesh, now)):
-            return drops, written
-        (known,) = self._read(mesh, under(INDEX))
-        index = rows.read_index(known)
-        index |= rows.read_index(row for row in written if row[0].startswith(INDEX))
-        gone = rows.excess(index, self._archive, now)
-        ends = [one.until for name, one in index.items() if one.until is not None and name not in set(gone)]
+            return drops, puts
+        (index_rows,) = self._read(mesh, under(INDEX))
+        index = rows.read_index([*index_rows, *(row for row in puts if row[0].startswith(INDEX))])
+        excess = rows.excess(index, self._archive, now)
+        ends = [incident.until for name, incident in index.items() if incident.until and name not in set(excess)]
         last = datetime.max.replace(tzinfo=now.tzinfo)
         self._ends[mesh] = min((end + self._archive.keep for end in ends), default=last)
-        dropped = {key for name in gone for key in rows.dropped_keys(name)}
-        return [*drops, *sorted(dropped)], [row for row in written if row[0] not in dropped]
+        excess_keys = {kind + name for name in excess for kind in rows.ARCHIVE}
+        return [*drops, *sorted(excess_keys)], [row for row in puts if row[0] not in excess_keys]
 
     @contextmanager
     def _setting_aside_damage(self, mesh: str) -> Iterator[None]:
@@ -459,7 +463,7 @@ class StateStore:
         try:
             yield
         except CorruptState as error:
-            revision, _ = self._position(mesh)
+            revision = self.revision(mesh)
             try:
                 self._verify(mesh)  # another process may have set it aside already
             except CorruptState:
@@ -471,7 +475,7 @@ class StateStore:
             ) from error
 
     def _summarize(self, mesh: str, head: bytes, newest: list[Row]) -> StoredMesh | None:
-        """One mesh of a list; None if it had to be set aside, so that the others are still listed."""
+        """Return a mesh of a list; None if it had to be set aside, so that the others are still listed."""
         try:
             return _read_mesh(mesh, [(HEAD, head)], newest)
         except CorruptState:  # damaged, or written while it was read
@@ -481,27 +485,27 @@ class StateStore:
                 return None
 
 
-_OF_THE_STATE = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
+_STATE_RANGES = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
 _REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # rows that a damaged file may have left under a new mesh's name
 _LIVE = tuple(under(key) if key.endswith("/") else only(key) for key in rows.LIVE)
 
 
 def _head(revision: int, sequence: int) -> Row:
-    """The row that a write of a mesh begins with. No other write has the same."""
+    """Return the first row of a mesh's write. No other write has the same."""
     return HEAD, f"{revision} {sequence} {uuid.uuid4().hex}".encode()
 
 
 def _head_of(revision: int, *sequence: int) -> dict[str, bytes | None]:
-    """What is expected of a mesh at this revision, and with this sequence; 0: nothing is stored."""
+    """Return the expected head of a mesh at this revision, 0: nothing is stored, and perhaps with this sequence."""
     return {HEAD: b"".join(b"%d " % number for number in (revision, *sequence)) if revision else None}
 
 
 def _read_head(head: list[Row]) -> tuple[int, int]:
-    """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
+    """Return a mesh's revision and sequence; 0 and 0 if nothing is stored."""
     if not head:
         return 0, 0
     revision, sequence, *_ = (*head[0][1].split(b" "), b"")
-    # If it is damaged, the state is not of this sequence, and the mesh is set aside.
+    # If it is damaged, the state does not match this sequence, and the mesh is set aside.
     return int(revision) if revision.isdigit() else 1, int(sequence) if sequence.isdigit() else -1
 
 
@@ -519,7 +523,7 @@ def _state_rows(mesh: str, sequence: int, revision: int, state: bytes) -> list[R
 def _read_state(
     mesh: str, revision: int, sequence: int, full: list[Row], state: list[Row], steps: list[Row]
 ) -> StoredState:
-    """The state of these rows; raises ``CorruptState`` if one is damaged or missing."""
+    """Return the state in these rows; raise ``CorruptState`` if one is damaged or missing."""
     if not full or not state:
         raise CorruptState(f"stored state {mesh}: no full state is stored")
     try:
@@ -534,19 +538,21 @@ def _read_state(
 
 
 def _read_mesh(mesh: str, head: list[Row], newest: list[Row]) -> StoredMesh:
-    """A mesh with the verdict of its newest snapshot; raises ``CorruptState`` if it is damaged."""
+    """Return a mesh with its newest verdict; raise ``CorruptState`` if it is damaged."""
     revision, sequence = _read_head(head)
     if not newest and not sequence:
         return StoredMesh(mesh, revision, 0, None, "", b"")
-    found = next(_read_verdicts(mesh, newest), None)
-    if found is None or found[0].sequence != sequence:
-        raise CorruptState(f"stored verdict {mesh}: expected the one of snapshot {sequence}, got {found and found[0]}")
-    key, verdict = found
+    newest_entry = next(_read_verdicts(mesh, newest), None)
+    if newest_entry is None or newest_entry[0].sequence != sequence:
+        raise CorruptState(
+            f"stored verdict {mesh}: expected the one of snapshot {sequence}, got {newest_entry and newest_entry[0]}"
+        )
+    key, verdict = newest_entry
     return StoredMesh(mesh, revision, sequence, key.observed_at, key.digest, verdict)
 
 
-def _read_verdicts(mesh: str, found: Iterable[Row]) -> Iterator[tuple[VerdictKey, bytes]]:
-    return ((VerdictKey.read(row[0]), unsealed(mesh, row)) for row in found)
+def _read_verdicts(mesh: str, verdict_rows: Iterable[Row]) -> Iterator[tuple[VerdictKey, bytes]]:
+    return ((VerdictKey.read(row[0]), unsealed(mesh, row)) for row in verdict_rows)
 
 
 def _chunk_rows(mesh: str, history: HistoryUpdate) -> Iterator[Row]:

@@ -1,9 +1,8 @@
-"""Sends alerts to Alertmanager: firing alerts every minute, ended alerts until Alertmanager has certainly received
-them.
+"""Sends alerts to Alertmanager: firing ones every minute, ended ones until Alertmanager has certainly received them.
 
-Alertmanager takes the current state, so nothing queues: after an outage, a replica gets the current alerts.
-``endsAt`` of a firing alert is four minutes after each post, so that alerts lapse if this process dies. Alerts of a
-mesh without a verdict for five minutes are no longer posted, so that they lapse, too.
+Alertmanager takes the current state, so there is no queue: after an outage, a replica gets the current alerts. A firing
+alert's ``endsAt`` is four minutes after each post, so that alerts lapse if this process dies. If a mesh has no verdict
+for five minutes, its alerts are no longer posted, so that they lapse, too.
 """
 
 import logging
@@ -63,14 +62,14 @@ class AlertmanagerReceiver:
     def __init__(
         self,
         sender: HttpSender,
-        saved: SavedState,
+        state: SavedState,
         timing: PostTiming,
         instruments: Instruments,
         clock: Callable[[], datetime],
     ) -> None:
         self._sender = sender
         self.name = sender.endpoint.origin
-        self._saved = saved
+        self._state = state
         self._timing = timing
         self._instruments = instruments
         self._clock = clock
@@ -80,24 +79,23 @@ class AlertmanagerReceiver:
         self._posted_at: float | None = None  # last post of all alerts, monotonic
 
     def count_waiting(self) -> int:
-        """Number of alerts that it has not acknowledged in their current state."""
-        return sum(map(self._is_news, current_alerts(self._saved.published, self._clock(), self._timing.lapse)))
+        """Count alerts that it has not acknowledged in their current state."""
+        return sum(map(self._is_news, self._current_alerts()))
 
     def knows_end(self, alert: Alert) -> bool:
-        """Whether it certainly knows that an alert has ended: it acknowledged the alert long enough after the end."""
-        known = self._acknowledgements.get(alert.label_set)
-        return bool(known and known.is_end and alert.ends_at and known.at >= alert.ends_at + self._timing.repeat)
+        """Return whether it certainly knows that an alert has ended: it acknowledged it long enough after the end."""
+        newest = self._acknowledgements.get(alert.label_set)
+        return bool(newest and newest.is_end and alert.ends_at and newest.at >= alert.ends_at + self._timing.repeat)
 
     def next_in(self) -> float:
-        """Seconds until alerts are posted again even if nothing changes."""
+        """Return the seconds until alerts are posted again even if nothing changes."""
         if self._posted_at is None:
             return self._timing.resend.total_seconds()
         return max(0.0, self._posted_at + self._timing.resend.total_seconds() - time.monotonic())
 
     async def send(self) -> Reply | None:
-        """Post what is due. Returns None if nothing is due."""
-        current = current_alerts(self._saved.published, self._clock(), self._timing.lapse)
-        alerts = [alert for alert in current if not self.knows_end(alert)]
+        """Post alerts if they are due, otherwise return None."""
+        alerts = [alert for alert in self._current_alerts() if not self.knows_end(alert)]
         self._forget_others(alerts)
         if not alerts:
             self._posted_at = None
@@ -137,16 +135,16 @@ class AlertmanagerReceiver:
     async def _post_apart(self, batch: Sequence[Alert]) -> Reply:
         """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. An alert is
         skipped if it fails with 500, and again after others were accepted."""
-        failed: list[Alert] = []
+        failures: list[Alert] = []
         for number, alert in enumerate(batch, 1):
             reply = await self._post([alert])
             if reply.status == 500:
-                failed.append(alert)
-                if len(failed) == min(MAX_FAILURES, len(batch)) == number:
+                failures.append(alert)
+                if len(failures) == min(MAX_FAILURES, len(batch)) == number:
                     return reply
             elif reply.failed:
                 return reply
-        for alert in failed:
+        for alert in failures:
             reply = await self._post([alert])
             if reply.failed and reply.status != 500:
                 return reply
@@ -155,9 +153,12 @@ class AlertmanagerReceiver:
                 self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
         return Reply(status=200)
 
+    def _current_alerts(self) -> list[Alert]:
+        return current_alerts(self._state.published, self._clock(), self._timing.lapse)
+
     def _is_news(self, alert: Alert) -> bool:
-        known = self._acknowledgements.get(alert.label_set)
-        return known is None or known.is_end != (alert.ends_at is not None)
+        newest = self._acknowledgements.get(alert.label_set)
+        return newest is None or newest.is_end != (alert.ends_at is not None)
 
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
@@ -166,9 +167,9 @@ class AlertmanagerReceiver:
         log.error("%s: alert %s is skipped until it changes: %s", self.name, dict(alert.label_set), detail)
 
     def _forget_others(self, alerts: Iterable[Alert]) -> None:
-        """Forget alerts that lapsed or are gone, so that they count as new if they come back."""
-        keys = {alert.label_set for alert in (*alerts, *self._saved.published.ended)}
-        self._acknowledgements = {key: known for key, known in self._acknowledgements.items() if key in keys}
+        """Forget alerts that lapsed or ended, so that they count as new if they come back."""
+        keys = {alert.label_set for alert in (*alerts, *self._state.published.ended)}
+        self._acknowledgements = {key: newest for key, newest in self._acknowledgements.items() if key in keys}
         self._refused = {key: alert for key, alert in self._refused.items() if key in keys}
 
 
@@ -182,13 +183,13 @@ async def check(endpoint: Endpoint, deadline_seconds: float) -> Reply:
 
 
 def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:
-    """The alerts to post: firing alerts of meshes with a recent verdict, and ended alerts."""
+    """Return the alerts to post: firing alerts of meshes with a recent verdict, and ended alerts."""
     recent = [alerts for alerts in state.meshes.values() if alerts.at is not None and now - alerts.at < lapse]
-    return [*(incident.alert for alerts in recent for incident in alerts.open), *state.ended]
+    return [*(entry.alert for alerts in recent for entry in alerts.open), *state.ended]
 
 
 def encode_alerts(alerts: Iterable[tuple[Alert, datetime]]) -> bytes:
-    """The body of ``POST /api/v2/alerts``: each alert with its ``endsAt``."""
+    """Return the body of ``POST /api/v2/alerts``: each alert with its ``endsAt``."""
     return msgspec.json.encode(
         [
             {
@@ -204,14 +205,15 @@ def encode_alerts(alerts: Iterable[tuple[Alert, datetime]]) -> bytes:
 
 
 def split_batches(alerts: Sequence[Alert], limit: int = BATCH) -> Iterator[list[Alert]]:
-    """Batches of up to ``limit`` alerts. Alerts of an incident stay together: one severity ends as the next fires."""
+    """Yield batches of up to ``limit`` alerts. An incident's alerts stay together: one severity ends as the next
+    fires."""
 
     def incident(alert: Alert) -> tuple[str, str]:
         return alert.labels.get("mesh", ""), alert.labels.get("incident", "")
 
     batch: list[Alert] = []
-    for _, together in groupby(sorted(alerts, key=incident), incident):
-        group = list(together)
+    for _, alerts_of_incident in groupby(sorted(alerts, key=incident), incident):
+        group = list(alerts_of_incident)
         if batch and len(batch) + len(group) > limit:
             yield batch
             batch = []

@@ -1,8 +1,7 @@
 """Shows incidents as annotations in Grafana: one per incident, from its start to its end.
 
-Grafana has no key that makes a repeated request harmless. So each annotation has a tag that names its incident, and an
-event first looks for the annotation with this tag. If it exists, the event updates it. So a repeated event changes
-nothing, even after a lost response.
+Grafana has no idempotency key. So each annotation has a tag that names its incident, and an event first looks for the
+annotation with this tag, and updates it if it exists. So a repeated event changes nothing, even after a lost response.
 """
 
 import hashlib
@@ -46,12 +45,12 @@ class Grafana:
         if reply.failed:
             return reply
         try:
-            known = _find_id(reply.content)
+            annotation_id = _find_id(reply.content)
         except (ValueError, TypeError, KeyError) as error:
             return Reply("broken", reply.status, f"expected a list of annotations: {type(error).__name__}: {error}")
         body = json.dumps(document).encode()
-        if known is not None:
-            return await self._sender.send("PATCH", f"/{known}", body)
+        if annotation_id is not None:
+            return await self._sender.send("PATCH", f"/{annotation_id}", body)
         return await self._sender.send("POST", "", body)
 
     async def check(self) -> Reply:
@@ -107,22 +106,22 @@ def incident_tag(event: Mapping[str, Any]) -> str:
 
 def _fit(value: str) -> str:
     """Shorten a value so that it fits into a tag."""
-    kept, room = "", MAX_TAG
+    result, room = "", MAX_TAG
     for character in truncate(value, MAX_TAG):
         # Grafana stores tags as Go's JSON, which escapes these characters with six bytes.
         room -= 6 if character in '<>&"\\' or not character.isprintable() else len(character.encode())
         if room < 0:
             break
-        kept += character
-    return kept
+        result += character
+    return result
 
 
 def _find_id(content: bytes) -> int | None:
-    """The annotation's id in an answer; None: there is none. Raises an error if the answer is something else."""
-    found = json.loads(content)
-    if not isinstance(found, list):
-        raise TypeError(f"got {type(found).__name__}")
-    return int(found[0]["id"]) if found else None
+    """Return the annotation's id in an answer; None: there is none. Raise an error for any other answer."""
+    annotations = json.loads(content)
+    if not isinstance(annotations, list):
+        raise TypeError(f"got {type(annotations).__name__}")
+    return int(annotations[0]["id"]) if annotations else None
 
 
 def _milliseconds(at: datetime) -> int:

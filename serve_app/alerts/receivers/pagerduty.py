@@ -62,8 +62,8 @@ class PagerDuty:
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
         reply = Reply(status=200)
-        for one in pagerduty_events(event.document):
-            reply = await self._sender.post(encode(one, key), {})
+        for request in pagerduty_events(event.document):
+            reply = await self._sender.post(encode(request, key), {})
             if reply.failed:
                 break
         return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
@@ -80,9 +80,9 @@ class PagerDuty:
         await self._sender.close()
 
 
-def encode(one: Mapping[str, Any], routing_key: str) -> bytes:
+def encode(request: Mapping[str, Any], routing_key: str) -> bytes:
     """Return the body of a request. Its fields are limited so that it stays below 512,000 bytes, PagerDuty's limit."""
-    return msgspec.json.encode({"routing_key": routing_key, **one})
+    return msgspec.json.encode({"routing_key": routing_key, **request})
 
 
 def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -105,14 +105,14 @@ def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
         "class": incident["kind"],
         "custom_details": details(event),
     }
-    found = {
+    fields = {
         "dedup_key": incident_key(event, MAX_KEY),
         "client": "TAGAE",
         **({"client_url": page} if page else {}),
         "links": [{"href": url, "text": name} for name, url in named_links(event)],
         "payload": {name: value for name, value in payload.items() if value},
     }
-    return [{"event_action": action, **found} for action in _actions_of(event)]
+    return [{"event_action": action, **fields} for action in _actions_of(event)]
 
 
 def _actions_of(event: Mapping[str, Any]) -> tuple[str, ...]:
@@ -126,10 +126,10 @@ def _actions_of(event: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def details(event: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a person on call needs to know, by name."""
+    """Return the facts for a person on call, by name."""
     incident = event["incident"]
     impact = incident["impact"]
-    found = {
+    texts = {
         "incident": incident["id"],
         "continues": event.get("continues", ""),
         "news": news(event),
@@ -140,9 +140,9 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "affected": readable(list_first(incident["affected"], MAX_AFFECTED)),
         "impact": impact["text"] if impact else "",
         "changes": readable("\n".join(change["text"] for change in incident["changes"])),
-        "error budget": readable("\n".join(one["text"] for one in incident["error_budgets"])),
+        "error budget": readable("\n".join(budget["text"] for budget in incident["error_budgets"])),
     }
-    return {name: truncate(text, MAX_DETAIL) for name, text in found.items() if text}
+    return {name: truncate(text, MAX_DETAIL) for name, text in texts.items() if text}
 
 
 def _read_key(settings: PagerDutySettings) -> str:

@@ -15,10 +15,9 @@ class EventReceiver(Protocol):
     """A destination of events. It needs three attributes, three methods and no state:
     :class:`~serve_app.alerts.event_queue.EventQueue` keeps, orders, repeats and counts the events.
 
-    Cost of each method: ``deliver`` is called once for each event of an incident, a few times an hour, and again after
-    a failure, at most once a minute. The receiver gets no other event meanwhile. It must not block its thread, and must
-    end within the receiver's deadline. So must ``check``, which is called every half minute without an event. ``close``
-    is called once.
+    ``deliver`` is called once for each event of an incident, a few times an hour, and again after a failure, at most
+    once a minute; the receiver gets no other event meanwhile. ``check`` is called every half minute without an event.
+    Both must end within the receiver's deadline without blocking their thread. ``close`` is called once.
 
     Attributes:
         kind: its name in the settings, and a label of the counters.

@@ -14,7 +14,7 @@ MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES = 3, 2, 10, 3  # the page s
 
 
 def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event's title, cause, impact and links.
+    """Return an event's title, cause, impact and links as a message.
 
     Args:
         event: the document that other webhooks get.
@@ -27,7 +27,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         "*What to do*\n": next_step(event),
         "*Entry points*\n" if incident.get("scope") else "*Cause*\n": _causes(incident),
         "*Impact*\n": _impact(incident),
-        "*Error budget*\n": "\n".join(one["text"] for one in incident["error_budgets"]),
+        "*Error budget*\n": "\n".join(budget["text"] for budget in incident["error_budgets"]),
         "*Team*\n": _team(incident),
         "*Changes*\n": "\n".join(change["text"] for change in incident["changes"][:MAX_CHANGES]),
     }
@@ -42,7 +42,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _needs_news(event: Mapping[str, Any]) -> bool:
-    """Whether the event changes more than the title and times show."""
+    """Return whether the event changes more than the title and times show."""
     return (
         event["event"] in ("acted", "muted", "unmuted", "merged")
         or "previous_cause" in event
@@ -53,8 +53,8 @@ def _needs_news(event: Mapping[str, Any]) -> bool:
 def _causes(incident: Mapping[str, Any]) -> str:
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
-        why = "; ".join(reason["text"] for reason in suspect["reasons"][:MAX_REASONS])
-        lines.append(f"{suspect['service']} ({score_text(suspect['score'])}){': ' + why if why else ''}")
+        reasons = "; ".join(reason["text"] for reason in suspect["reasons"][:MAX_REASONS])
+        lines.append(f"{suspect['service']} ({score_text(suspect['score'])}){': ' + reasons if reasons else ''}")
     return "\n".join(lines)
 
 
@@ -63,23 +63,23 @@ def _impact(incident: Mapping[str, Any]) -> str:
     if not affected:
         return ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
-    known = incident["impact"]
-    return f"{known['text'] if known else count}: {list_first(affected, MAX_AFFECTED)}"
+    impact = incident["impact"]
+    return f"{impact['text'] if impact else count}: {list_first(affected, MAX_AFFECTED)}"
 
 
 def _team(incident: Mapping[str, Any]) -> str:
-    known = [text for name in ("team", "contact") if (text := incident[name])]
-    others = ", ".join(team for team in incident["teams"] if team != incident["team"])
-    return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
+    contacts = [text for name in ("team", "contact") if (text := incident[name])]
+    other_teams = ", ".join(team for team in incident["teams"] if team != incident["team"])
+    return "; ".join(filter(None, (", ".join(contacts), other_teams and f"also affected: {other_teams}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:
-    """Times, the incident's id, cluster and as many links as fit."""
+    """Return times, the incident's id, the cluster, and as many links as there is room for."""
     since, at = (datetime.fromisoformat(text) for text in (event["incident"]["since"], event["at"]))
     times = f"since {format_time(since)}"
     if event["event"] == "resolved":
-        how = how_it_ended(event)
-        times += f", {'last seen before' if how == 'closed, outcome unknown' else how} {format_time(at)}"
+        outcome = how_it_ended(event)
+        times += f", {'last seen before' if outcome == 'closed, outcome unknown' else outcome} {format_time(at)}"
     name = f"incident {event['incident']['id']}"
     if event.get("continues"):
         name += f", which continues {event['continues']}"
@@ -93,11 +93,8 @@ def _context(event: Mapping[str, Any]) -> str:
 
 
 def escape(text: str, max_length: int) -> str:
-    """Text without Slack markup, with original names instead of ids.
-
-    Args:
-        max_length: maximum length in characters; a longer text is cut before it is escaped, so that no entity is cut.
-    """
+    """Escape a text for Slack, with original names instead of ids. A text longer than ``max_length`` characters is cut
+    before it is escaped, so that no entity is cut."""
     text = truncate(readable(text), max_length)
     while (excess := len(_escape_markup(text)) - max_length) > 0:
         text = truncate(text, len(text) - (excess + 4) // 5)  # an entity has at most five characters
@@ -105,5 +102,5 @@ def escape(text: str, max_length: int) -> str:
 
 
 def _escape_markup(text: str) -> str:
-    """Text without Slack markup: these three characters begin links, mentions and entities."""
+    """Escape the three characters that begin links, mentions and entities."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

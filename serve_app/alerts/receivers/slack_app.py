@@ -1,10 +1,9 @@
 """Follows incidents in a Slack channel, as an app with a bot token.
 
 An incident is one message, which every event updates, and a thread with the changes. The incident's picture is the
-first reply: an app cannot put a file into a message, and text must not wait for a picture. Slack has no key that makes
-a repeated message harmless. So each message carries the key of its incident and the id of its event as metadata, and an
-event first looks for them. Without permission to read the channel, it is sent anyway, since a duplicate message after a
-crash is better than none.
+first reply: an app cannot put a file into a message, and text must not wait for a picture. Slack has no idempotency
+key. So each message has the incident's key and the event's id as metadata, and an event first looks for them. Without
+permission to read the channel, it is sent anyway, since a duplicate message after a crash is better than none.
 """
 
 import json
@@ -62,9 +61,9 @@ class SlackApp:
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post or update the incident's message, and report the change in its thread."""
         document = event.document
-        found, message = await self._find_message(document)
-        if found.failed:
-            return found
+        search, message = await self._find_message(document)
+        if search.failed:
+            return search
         reply = Reply(status=200)
         if message and document["event"] != "opened":
             reply = await self._update(event, message)
@@ -95,19 +94,19 @@ class SlackApp:
         return reply, str(answer.get("ts", ""))
 
     async def _update(self, event: IncidentEvent, message: str) -> Reply:
-        """Update the message first, which can be repeated, and then report the change once."""
+        """Update the message, which can be repeated, and then report the change once."""
         place = {"channel": self._settings.channel}
         body = {**place, "ts": message, **slack_message(event.document), "metadata": _metadata(event)}
         reply, _ = await self._call("chat.update", body)
         if reply.failed:
             return reply
-        found, answer = await self._call(
+        search, answer = await self._call(
             "conversations.replies", {**place, "ts": message, "limit": PAGE, "include_all_metadata": True}, _FORM
         )
-        if found.failed and found.detail not in _MAY_NOT_READ:
-            return found
-        replies = [one for one in answer.get("messages", ()) if one.get("ts") != message]
-        if any(_payload(one).get("event") == event.id for one in replies):
+        if search.failed and search.detail not in _MAY_NOT_READ:
+            return search
+        replies = [message_reply for message_reply in answer.get("messages", ()) if message_reply.get("ts") != message]
+        if any(_payload(message_reply).get("event") == event.id for message_reply in replies):
             return Reply(status=200)
         text = {"text": escape(news(event.document), MAX_TEXT), "unfurl_links": False}
         reply, _ = await self._call(
@@ -116,7 +115,7 @@ class SlackApp:
         return reply
 
     async def _find_message(self, event: Mapping[str, Any]) -> tuple[Reply, str]:
-        """An incident's message, from the cache or the channel; empty: there is none."""
+        """Find an incident's message in the cache or the channel; empty: there is none."""
         name = _name(event)
         if name in self._messages:
             return Reply(status=200), self._messages[name]
@@ -137,11 +136,11 @@ class SlackApp:
                 return Reply(status=200), ""
             if reply.failed:
                 return reply, ""
-            for one in answer.get("messages", ()):
-                payload = _payload(one)
+            for candidate in answer.get("messages", ()):
+                payload = _payload(candidate)
                 if (payload.get("incident"), payload.get("opened_at")) == name:
-                    self._remember(event, str(one["ts"]))
-                    return reply, str(one["ts"])
+                    self._remember(event, str(candidate["ts"]))
+                    return reply, str(candidate["ts"])
             query["cursor"] = answer.get("response_metadata", {}).get("next_cursor", "")
             if not query["cursor"]:
                 break
@@ -200,7 +199,7 @@ class SlackApp:
 
 
 def _failure(error: str) -> Failure:
-    """Most errors need a person to add a permission or invite the app; the event waits until then."""
+    """Classify an error. Most need a person to add a permission or invite the app; the event waits until then."""
     if error in _OVERLOADED:
         return "overloaded"
     if error in _TRANSIENT:
@@ -209,7 +208,7 @@ def _failure(error: str) -> Failure:
 
 
 def _name(event: Mapping[str, Any]) -> tuple[str, str]:
-    """An incident's key and opening time: an id that is opened again later has another message."""
+    """Return an incident's key and opening time: an id that is opened again later has another message."""
     return incident_key(event, MAX_KEY), event["opened_at"]
 
 
@@ -222,7 +221,7 @@ def _metadata(event: IncidentEvent) -> dict[str, Any]:
 
 
 def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The payload of one of our messages; empty for others."""
+    """Return the payload of one of our messages; empty for others."""
     metadata = message.get("metadata") or {}
     payload: Mapping[str, Any] = metadata.get("event_payload") or {}
     return payload if metadata.get("event_type") == EVENT_TYPE else {}

@@ -1,4 +1,4 @@
-"""The plugin ``redis``. Its client is imported when a store is opened: it is an extra of the package."""
+"""The plugin ``redis``. Its client, an extra of the package, is imported when a store is opened."""
 
 from serve_app.collect.ownership import Leases
 from serve_app.errors import BadSettings

@@ -1,7 +1,7 @@
 """The connection to Redis: clients for each kind of address, repeated calls, and our own errors.
 
-A call that fails because the server is unreachable is repeated with growing pauses for ``store.timeout_seconds``. Until
-the next attempt is due, further calls then fail at once, so that no thread waits for a server that is known to be away.
+While the server is unreachable, a call is repeated with growing pauses for ``store.timeout_seconds``. Further calls
+then fail at once until the next attempt is due, so that no thread waits for a server that is down.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ _RECONNECT = Backoff(0.1, 1.0)  # between calls
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script of ``lua/``, which is one step for all clients, and the digest by which a server knows it."""
+    """A Lua script of ``lua/``, one atomic step for all clients, with the digest by which a server knows it."""
 
     text: str
     digest: str
@@ -76,7 +76,7 @@ class Script:
 
 
 class _PasswordFile(CredentialProvider):
-    """User name, and the password that the file has when a connection begins."""
+    """User name, and the password in the file when a connection begins."""
 
     def __init__(self, username: str, file: Path) -> None:
         self._username, self._file = username, file
@@ -102,7 +102,7 @@ class RedisServer:
         self._lock = Lock()
         self._failures = 0
         self._next_attempt = 0.0  # time.monotonic()
-        self._why = ""
+        self._reason = ""
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""
@@ -112,8 +112,8 @@ class RedisServer:
             client.close()
 
     def call(self, action: Callable[[Client], T], *, is_write: bool = False) -> T:
-        """Return what ``action`` returns for a client. It is repeated if the server is unreachable, even if the answer
-        to a write was lost: a repeated write must change nothing.
+        """Call ``action`` with a client, and return its result. It is repeated while the server is unreachable, even if
+        only the answer to a write was lost: a repeated write must change nothing.
 
         Raises:
             StoreGone: the server was unreachable for ``store.timeout_seconds``, or refused the login.
@@ -128,8 +128,8 @@ class RedisServer:
             try:
                 result = action(self._connect())
             except _LOGIN as error:
-                why = f"{error}; correct store.password_file"
-                raise self._note_failure(why, may_be_stored=False) from error
+                reason = f"{error}; correct store.password_file"
+                raise self._note_failure(reason, may_be_stored=False) from error
             except _AWAY as error:
                 failures += 1
                 pause = _REPEAT.seconds(failures)
@@ -150,7 +150,7 @@ class RedisServer:
         return [client]
 
     def _refuse_early(self, until: float) -> None:
-        """Raise the last error again if the next attempt is not due; otherwise the caller makes this attempt."""
+        """Raise the last error again unless the next attempt is due, which the caller then makes."""
         with self._lock:
             if not self._failures:
                 return
@@ -158,18 +158,18 @@ class RedisServer:
             if wait <= 0:
                 self._next_attempt = until
                 return
-            why = self._why
-        raise self._absence(why, wait)
+            reason = self._reason
+        raise self._absence(reason, wait)
 
-    def _note_failure(self, why: str, *, may_be_stored: bool) -> StoreGone:
+    def _note_failure(self, reason: str, *, may_be_stored: bool) -> StoreGone:
         with self._lock:
             self._failures += 1
-            first, self._why = self._failures == 1, why
+            first, self._reason = self._failures == 1, reason
             wait = _RECONNECT.seconds(self._failures)
             self._next_attempt = time.monotonic() + wait
         if self._address.kind == "cluster":  # its client knows only the nodes that it found: begin again with the URL
             self.close()
-        error = self._absence(why, wait, **({"stored": "unknown"} if may_be_stored else {}))
+        error = self._absence(reason, wait, **({"stored": "unknown"} if may_be_stored else {}))
         if first:
             log.error("%s", error)
         return error
@@ -181,9 +181,9 @@ class RedisServer:
             self._failures = 0
         log.warning("state store %s: it answers again", self.name)
 
-    def _absence(self, why: str, wait: float, **details: Any) -> StoreGone:
+    def _absence(self, reason: str, wait: float, **details: Any) -> StoreGone:
         return StoreGone(
-            f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, got: {why}; "
+            f"state store {self.name}: expected an answer within {self._settings.timeout_seconds:g} s, got: {reason}; "
             "no acknowledged data is lost; start Redis, or correct store.url; sending the request "
             "again is safe",
             retry_after_seconds=max(wait, 1.0),

@@ -1,15 +1,15 @@
-"""The rows of a store in a Redis or Valkey, which several nodes can share, and the leases of collectors.
+"""A store's rows, and the leases of collectors, in a Redis or Valkey that several nodes can share.
 
 A space is two keys with its name in braces, so that they are on one node of a Redis Cluster: a hash with the rows, and
-a sorted set with their keys in order. Each call is one Lua script on the server, and so one step for all clients.
+a sorted set with their keys in order. Each call is one Lua script on the server, an atomic step for all clients.
 
-Lost answers: if a connection breaks, the outcome of a write is unknown, and the write is sent again. The server answers
-that it was applied if it finds the first row of the write, which no other has.
+Lost answers: if a connection breaks, the outcome of a write is unknown, and the write is sent again. If the server
+finds the write's first row, which is unique, it answers that the write was applied.
 
-Lost data: the store has an id. A process remembers it. When something is missing, the process compares the id, and
-raises ``StoreGone`` if the server was emptied or replaced. It would otherwise start every mesh from the beginning.
+Lost data: the store has an id, which each process remembers. When something is missing, the process compares the id,
+and raises ``StoreGone`` if the server was emptied or replaced. Every mesh would otherwise start from the beginning.
 
-The list of meshes is on another node of a Cluster: rows of the space of the service. A mesh is entered before its first
+The list of meshes is in the service's space, perhaps on another node of a Cluster. A mesh is entered before its first
 write, and counts only once it has a head. The limit on meshes is checked before that, so sessions that create meshes at
 the same time may exceed it by one each.
 """
@@ -19,6 +19,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from threading import Lock
 from typing import Any
@@ -29,7 +30,7 @@ from serve_app.stores.redis.server import Client, RedisServer, Script
 from serve_app.stores.row_store import HEAD, SERVICE, Change, NoRoom, Range, Row, only, under
 
 MIN_VERSION = (6, 2)  # of Redis; every Valkey is newer
-_ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, each with a name of its entry
+_ID, _MESH = "id", "mesh/"  # rows of SERVICE: the store's id, and its meshes, each with a unique value
 _RETRY_SECONDS = 5.0
 _DONE = 1
 log = logging.getLogger(__name__)
@@ -55,12 +56,12 @@ class RedisRows:
 
     def read(self, space: str, *ranges: Range) -> list[list[Row]]:
         self._check_known()
-        is_mesh, *found = self._select(space, *ranges)
-        if not is_mesh and not any(found):
+        is_mesh, *results = self._select(space, *ranges)
+        if not is_mesh and not any(results):
             self._check_identity()
         return [
             [(key.decode("utf-8", "replace"), value) for key, value in zip(rows[::2], rows[1::2], strict=True)]
-            for rows in found
+            for rows in results
         ]
 
     def scan(self, space: str, *ranges: Range) -> Iterator[Row]:
@@ -83,12 +84,16 @@ class RedisRows:
                         pipeline.execute_command(command, key, *bounds, "LIMIT", 0, wanted.limit)
                     keys = pipeline.execute()
             with client.pipeline(transaction=False) as pipeline:
-                for name, some in zip(names, keys, strict=True):
-                    pipeline.hmget(self._keys(name)[0], [HEAD, *some])
+                for name, fields in zip(names, keys, strict=True):
+                    pipeline.hmget(self._keys(name)[0], [HEAD, *fields])
                 values = pipeline.execute()
             return [
-                (name, head, [(key.decode(), one) for key, one in zip(some, found, strict=True) if one is not None])
-                for name, some, (head, *found) in zip(names, keys, values, strict=True)
+                (
+                    name,
+                    head,
+                    [(key.decode(), value) for key, value in zip(fields, contents, strict=True) if value is not None],
+                )
+                for name, fields, (head, *contents) in zip(names, keys, values, strict=True)
                 if head is not None
             ]
 
@@ -117,17 +122,16 @@ class RedisRows:
         self._apply_known(Change(puts=[(_MESH + mesh, uuid.uuid4().hex.encode())]))
 
     def _entry(self, mesh: str) -> bytes | None:
-        (found,) = self.read(SERVICE, only(_MESH + mesh))
-        return found[0][1] if found else None
+        (rows,) = self.read(SERVICE, only(_MESH + mesh))
+        return rows[0][1] if rows else None
 
     def _release(self, mesh: str, entry: bytes) -> None:
-        """Take a mesh off the list, unless it was created again: then it has another entry."""
+        """Remove a mesh from the list unless it was created again and has another entry."""
         self._apply(SERVICE, Change({_MESH + mesh: entry}, drops=[_MESH + mesh]))
 
     def _apply_known(self, change: Change) -> bool:
-        """Apply a change to the space of the service, if it is the one that this process has seen."""
-        known = Change({_ID: self._id, **change.expects}, change.drops, change.puts, change.trims)
-        outcome = self._apply(SERVICE, known)
+        """Apply a change to the service's space if the store is the one that this process knows."""
+        outcome = self._apply(SERVICE, replace(change, expects={_ID: self._id, **change.expects}))
         if outcome != _DONE:
             self._check_identity()
         return bool(outcome == _DONE)
@@ -140,7 +144,7 @@ class RedisRows:
         trims = [part for trim in change.trims for part in trim]
         arguments = [
             int(change.ends),
-            *(part for some in (expects, change.drops, puts, trims) for part in (len(some), *some)),
+            *(part for section in (expects, change.drops, puts, trims) for part in (len(section), *section)),
         ]
         keys = self._keys(space)
         return self._server.call(lambda client: self._write.run(client, keys, arguments), is_write=True)
@@ -148,39 +152,39 @@ class RedisRows:
     def _select(self, space: str, *ranges: Range) -> Any:
         arguments = [
             part
-            for one in ranges
-            for part in (one.begin, "" if one == only(one.begin) else one.end, one.limit, int(one.is_reverse))
+            for item in ranges
+            for part in (item.begin, "" if item == only(item.begin) else item.end, item.limit, int(item.is_reverse))
         ]
         return self._server.call(lambda client: self._read.run(client, self._keys(space), arguments))
 
     def _check_known(self) -> None:
-        """Remember the id of the store before the first call, and enter one in an empty store. Threads wait for the
-        first of them."""
+        """Remember the store's id before the first call, and write one to an empty store. Other threads wait
+        meanwhile."""
         if self._id is not None:
             return
         with self._first_call:
             if self._id is None:
-                found = self._read_id()
-                if found is None:
+                store_id = self._read_id()
+                if store_id is None:
                     self._apply(SERVICE, Change({_ID: None}, puts=[(_ID, uuid.uuid4().hex.encode())]))
-                    found = self._read_id()
-                self._id = found
+                    store_id = self._read_id()
+                self._id = store_id
 
     def _check_identity(self) -> None:
-        """Check that the server has the data that this process has seen.
+        """Check that the server has the data that this process knows.
 
         Raises:
             StoreGone: it was emptied or replaced.
         """
-        found = self._read_id()
-        if found == self._id:
+        store_id = self._read_id()
+        if store_id == self._id:
             if self._is_lost:
                 self._is_lost = False
                 log.warning("state store %s: its data is back and in use again", self.name)
             return
         error = StoreGone(
             f"state store {self.name}: expected the data of store {(self._id or b'').decode()}, got "
-            f"{f'the data of store {found.decode()}' if found else 'none'}; Redis was emptied or replaced, and "
+            f"{f'the data of store {store_id.decode()}' if store_id else 'none'}; Redis was emptied or replaced, and "
             "nothing can be read or stored; restore its data, or restart the service to continue without it",
             retry_after_seconds=_RETRY_SECONDS,
         )
@@ -190,15 +194,15 @@ class RedisRows:
         raise error
 
     def _read_id(self) -> bytes | None:
-        _, found = self._select(SERVICE, only(_ID))
-        return found[1] if found else None
+        _, row = self._select(SERVICE, only(_ID))
+        return row[1] if row else None
 
     def _keys(self, space: str) -> list[str]:
         return [f"{self._prefix}:{{{space}}}:{name}" for name in ("rows", "keys")]
 
 
 class RedisLeases:
-    """:class:`~serve_app.collect.ownership.Leases` in the Redis at ``store.url``. It connects with the first call.
+    """:class:`~serve_app.collect.ownership.Leases` in the Redis at ``store.url``. The first call connects.
 
     A lease ends by Redis's clock alone. Each step is one script.
     """
@@ -209,15 +213,15 @@ class RedisLeases:
         self._script = Script.of("lease")
 
     def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
-        found = self._run(mesh, note, round(1000 * seconds))
-        return None if found is None else found.partition(b"\n")[2]
+        answer = self._run(mesh, note, round(1000 * seconds))
+        return None if answer is None else answer.partition(b"\n")[2]
 
     def end(self, mesh: str) -> None:
         self._run(mesh, b"", 0)
 
     def _run(self, mesh: str, note: bytes, milliseconds: int) -> bytes | None:
         key, arguments = f"{self._prefix}:{{{mesh}}}:collector", (self._process, note, milliseconds)
-        found: bytes | None = self._server.call(
+        answer: bytes | None = self._server.call(
             lambda client: self._script.run(client, [key], arguments), is_write=True
         )
-        return found
+        return answer

@@ -9,15 +9,15 @@ time for large blobs (5.8 MB: 14 instead of 31 ms).
 Damage: if SQLite cannot read the file, or its table is missing, the file is renamed ``state.sqlite.corrupt-TIME``, and
 every mesh that can be read completely is copied into a new file.
 
-A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since
-``space.py`` keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted
-content may stay in free pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it
-only where this needs no extra write; overwriting all of it took a fifth of each write of 250 KB).
+A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since ``space.py`` keeps
+space for it. The file then shrinks until there is space for pushes of other meshes. Deleted content may stay in free
+pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it only where this needs no
+extra write; overwriting all of it took a fifth of a 250 KB write).
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
 restarts. A process can keep writing to a deleted file; its data is lost when the process ends. So each call compares
-device and inode of each path with the ones that were opened: three calls of ``os.stat``, about 4 µs. The one exception
-is a damaged file that another process has set aside: its replacement is opened.
+the device and inode of each path with those of the open files: three calls of ``os.stat``, about 4 µs. If another
+process has set a damaged file aside, its replacement is opened instead.
 """
 
 import logging
@@ -57,7 +57,7 @@ _FULL = {
     sqlite3.SQLITE_IOERR_TRUNCATE,
     sqlite3.SQLITE_IOERR_SHMSIZE,
 }
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}  # the last: a table is missing
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}  # ERROR: a table is missing
 _RETRY_GONE_SECONDS = 5.0
 FileIds = tuple[tuple[int, int] | None, ...]  # device and inode of each of SUFFIXES; None: it is missing
 T = TypeVar("T")
@@ -65,16 +65,14 @@ log = logging.getLogger(__name__)
 
 
 class DamagedFile(CorruptState):
-    """The file itself is damaged: SQLite says so, or its table is missing."""
+    """The file itself is damaged: SQLite reports it, or its table is missing."""
 
 
 class SqliteFile:
     """The open file of a store. Threads may share it: it does one transaction at a time.
-
-    Args and errors: see :class:`~serve_app.stores.sqlite.SqliteRows`.
+    :class:`~serve_app.stores.sqlite.store.SqliteRows` describes arguments and errors.
 
     Attributes:
-        path: of the database.
         connection: shared by all transactions.
     """
 
@@ -101,7 +99,7 @@ class SqliteFile:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """The shared connection, to read from in the block."""
+        """Hold the shared connection for a read."""
         with self._lock:
             self._open_replacement()
             with self._replacing_damage(), self._translating_errors():
@@ -109,15 +107,15 @@ class SqliteFile:
 
     @contextmanager
     def read_at_leisure(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for a long read. It blocks neither other readers nor a writer."""
+        """Open a separate connection for a long read. It blocks neither other readers nor a writer."""
         with self._lock:
             self._open_replacement()
         with self._translating_errors(), closing(self._connect()) as db:
             yield db
 
     def write(self, change: Callable[[sqlite3.Connection], T], *, frees_space: bool) -> T:
-        """Commit a change in one transaction, and return its result. On a full disk, it is retried with what an emptied
-        log frees; a change that ``frees_space``, with the reserve."""
+        """Commit a change in one transaction, and return its result. On a full disk, retry with the space of an emptied
+        log, or of the reserve if the change ``frees_space``."""
         with self._lock:
             try:
                 result = self._commit(change)
@@ -133,8 +131,7 @@ class SqliteFile:
         return result
 
     def tidy(self) -> None:
-        """Move a long log into the file. On a separate connection, neither the lock nor another connection's write
-        waits for the disk."""
+        """Move a long log into the file, on a separate connection, so that no other call waits for the disk."""
         try:
             log_bytes = self.path.with_name(f"{FILE_NAME}-wal").stat().st_size
         except FileNotFoundError:  # the next write reports it
@@ -154,7 +151,7 @@ class SqliteFile:
         )
 
     def _commit(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Commit a change in one transaction. IMMEDIATE, so that nothing changes between compare and set. The caller
+        """Commit a change in one transaction, IMMEDIATE so that nothing changes between compare and set. The caller
         holds the lock.
 
         The files are checked under the write lock, so that nothing is written to a file that was set aside, and again
@@ -175,11 +172,8 @@ class SqliteFile:
     # Opening
 
     def _open(self, *, create: bool) -> tuple[sqlite3.Connection, FileIds]:
-        """Connect to the file, and identify its files. A damaged file is replaced first.
-
-        Args:
-            create: create a store if there is none.
-        """
+        """Connect, and identify the files. A damaged file is replaced first. With ``create``, a store is created if
+        there is none."""
         # SQLite's busy timeout does not cover two processes that both switch a new file to WAL mode.
         with self._directory_lock(create=create):
             if self._fresh.exists() and not self.path.exists():  # killed between the two renames of _replace
@@ -215,7 +209,7 @@ class SqliteFile:
         )
 
     def _last_run(self) -> str | None:
-        """Name of the last run that had a store in this directory; None if unknown."""
+        """Return the last run that had a store in this directory; None if unknown."""
         try:
             return self._marker.read_text(encoding="utf-8").partition("\n")[0]
         except (FileNotFoundError, NotADirectoryError):
@@ -268,7 +262,7 @@ class SqliteFile:
 
     @contextmanager
     def _replacing_damage(self) -> Iterator[None]:
-        """Replace a file that turns out to be damaged, unless another process did so already; raise the error."""
+        """Replace a file that turns out to be damaged, unless another process has done so, and raise the error."""
         try:
             yield
         except DamagedFile as error:
@@ -296,10 +290,10 @@ class SqliteFile:
         self.connection, self._files = self._open(create=False)
 
     def _is_in_place_or_set_aside(self) -> bool:
-        """Whether the open file is at its path. The caller holds the directory's lock.
+        """Return whether the open file is at its path, not set aside. The caller holds the directory's lock.
 
         Raises:
-            StoreGone: neither that, nor was it set aside.
+            StoreGone: neither.
         """
         is_in_place = find_files(self._path_text) == self._files
         if not is_in_place and not self._is_set_aside():
@@ -307,16 +301,16 @@ class SqliteFile:
         return is_in_place
 
     def _is_set_aside(self) -> bool:
-        """Whether another process of the service renamed the open file because it was damaged."""
-        aside = self.path.parent.glob(f"{FILE_NAME}.corrupt-*")
-        return any(find_files(str(one))[0] == self._files[0] for one in aside)
+        """Return whether another process renamed the open file because it was damaged."""
+        paths = self.path.parent.glob(f"{FILE_NAME}.corrupt-*")
+        return any(find_files(str(path))[0] == self._files[0] for path in paths)
 
-    def _replace(self, why: DamagedFile) -> None:
-        """Rename a damaged file, and put a file with its readable meshes in its place. The caller holds the directory's
+    def _replace(self, damage: DamagedFile) -> None:
+        """Replace a damaged file by one with its readable meshes, and rename it. The caller holds the directory's
         lock."""
-        with closing(self._connect()) as held:
+        with closing(self._connect()) as locked_db:
             try:
-                held.execute("BEGIN IMMEDIATE")  # no other process may write while it is copied and renamed
+                locked_db.execute("BEGIN IMMEDIATE")  # no other process may write while it is copied and renamed
             except sqlite3.DatabaseError as error:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise self._translate(error) from error
@@ -337,13 +331,13 @@ class SqliteFile:
             self._fresh.rename(self.path)
         log.error(
             "%s; the file was set aside as %s; saved meshes: %s; meshes that start learning again: %s",
-            why, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",
+            damage, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",
         )  # fmt: skip
 
     # Disappearance
 
     def _has_its_files(self) -> bool:
-        """Whether the open files are at their paths. Logs their return."""
+        """Return whether the open files are at their paths. Log their return."""
         if find_files(self._path_text) != self._files:
             return False
         if self._gone:
@@ -352,12 +346,12 @@ class SqliteFile:
         return True
 
     def _report_gone(self) -> StoreGone:
-        """The error that lists the missing files. Logs the first one, and marks the directory, so that no process of
-        this run creates an empty store there."""
+        """Return the error that lists the missing files. Log the first one, and mark the directory, so that no process
+        of this run creates an empty store there."""
         changes = ", ".join(
-            f"{FILE_NAME}{suffix} {'is missing' if found is None else 'is another file'}"
-            for suffix, opened, found in zip(SUFFIXES, self._files, find_files(self._path_text), strict=True)
-            if opened != found
+            f"{FILE_NAME}{suffix} {'is missing' if actual is None else 'is another file'}"
+            for suffix, expected, actual in zip(SUFFIXES, self._files, find_files(self._path_text), strict=True)
+            if expected != actual
         )
         error = StoreGone(
             f"state store {self.path}: expected the files that were opened, but {changes or 'they changed'}; "
@@ -399,26 +393,26 @@ class SqliteFile:
 
 
 def find_files(path: str) -> FileIds:
-    """The files that are at the paths of a database now."""
-    found: list[tuple[int, int] | None] = []
+    """Identify the files at a database's paths."""
+    ids: list[tuple[int, int] | None] = []
     for suffix in SUFFIXES:
         try:
             file = os.stat(path + suffix)
         except (FileNotFoundError, NotADirectoryError):
-            found.append(None)
+            ids.append(None)
         else:
-            found.append((file.st_dev, file.st_ino))
-    return tuple(found)
+            ids.append((file.st_dev, file.st_ino))
+    return tuple(ids)
 
 
 def _shape(db: sqlite3.Connection) -> None:
-    """Set what only a new file takes over. Without ``auto_vacuum``, it would never shrink."""
+    """Set the options that only a new file accepts. Without ``auto_vacuum``, it would never shrink."""
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Create the table in a new file; raise an error if another file has none."""
+    """Create the table in a new file; raise an error if an old file has none."""
     db.execute("BEGIN IMMEDIATE")
     with db:
         if not pages(db, "schema_version"):
@@ -429,7 +423,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def count_meshes(path: Path) -> int:
-    """Count the meshes of a file, which is only read.
+    """Count the meshes of a file without writing to it.
 
     Raises:
         CorruptState: another version wrote it.
@@ -437,16 +431,17 @@ def count_meshes(path: Path) -> int:
     """
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
         layout = "SELECT CAST(value AS BLOB) FROM rows WHERE space = ? AND key = ?"  # damage may change its type
-        found = db.execute(layout, (SERVICE, LAYOUT_ROW)).fetchone()
-        check_layout(str(path), found[0] if found else b"")
+        row = db.execute(layout, (SERVICE, LAYOUT_ROW)).fetchone()
+        check_layout(str(path), row[0] if row else b"")
         return int(db.execute("SELECT COUNT(*) FROM rows WHERE key = ?", (HEAD,)).fetchone()[0])
 
 
 def _rescue(old: sqlite3.Connection, new: sqlite3.Connection) -> tuple[list[str], list[str]]:
-    """Copy from a damaged file every space that can be read completely. Damaged values are found when they are read.
+    """Copy every space of a damaged file that can be read completely. Damaged values are detected when they are read
+    later.
 
     Returns:
-        Names of the spaces that were saved, and of those that were lost (as far as names could be read).
+        Names of the saved spaces, and of the lost ones as far as names could be read.
     """
     saved: list[str] = []
     lost: list[str] = []

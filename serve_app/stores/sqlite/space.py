@@ -1,4 +1,4 @@
-"""The space that a local store takes: its write-ahead log, its free pages, and a reserve for a full disk.
+"""A local store's disk space: its write-ahead log, its free pages, and a reserve for a full disk.
 
 SQLite writes a change to its write-ahead log first, so even a deletion needs space. The reserve is a file of zeros
 next to the database. A deletion that finds no space removes the file, and creates it again when there is space.
@@ -13,8 +13,7 @@ from pathlib import Path
 from serve_app.errors import Overloaded, ServeError, StoreFull
 
 PAGE_BYTES = 2**14
-# Of the write-ahead log: ``tidy`` moves more pages than these into the file, a commit twice as many.
-LOG_PAGES = 1000
+LOG_PAGES = 1000  # of the write-ahead log, before ``tidy`` moves it into the file; a commit does so at twice as many
 WAL_BYTES = LOG_PAGES * PAGE_BYTES  # to which a long write-ahead log is truncated
 RESERVE_NAME = "reserve"
 # The log of a deletion holds the pages that change, not those that become free: 0.4 MiB for a mesh of 120 snapshots,
@@ -29,7 +28,7 @@ class FileSpace:
 
     Args:
         path: of the database.
-        translate: the error of the store for one of SQLite.
+        translate: returns the store's error for one of SQLite.
     """
 
     def __init__(self, path: Path, translate: Callable[[sqlite3.DatabaseError], ServeError]) -> None:
@@ -38,7 +37,7 @@ class FileSpace:
         self._warned = False
 
     def release_reserve(self) -> bool:
-        """Delete the reserve to free its space. Returns whether there was one."""
+        """Delete the reserve to free its space, and return whether there was one."""
         try:
             self._reserve.unlink()
         except (FileNotFoundError, NotADirectoryError):
@@ -46,16 +45,16 @@ class FileSpace:
         return True
 
     def restore_reserve(self) -> None:
-        """Allocate the reserve if it is missing. Call it after each write: it has priority over snapshots, because
-        without it, deleting a mesh could not free a full disk."""
+        """Allocate the reserve if it is missing. Call it after each write: without a reserve, deleting a mesh could not
+        free a full disk."""
         if self._reserve.exists():
             return
-        unfinished = self._reserve.with_suffix(".part")
+        partial_file = self._reserve.with_suffix(".part")
         try:
-            _allocate(unfinished)
-            unfinished.replace(self._reserve)
+            _allocate(partial_file)
+            partial_file.replace(self._reserve)
         except OSError as error:  # a full disk, a quota, a limit of the process, or a missing directory
-            unfinished.unlink(missing_ok=True)
+            partial_file.unlink(missing_ok=True)
             if not self._warned:
                 log.warning(
                     "state store %s: could not reserve %d MiB on the disk (%s); deleting a mesh may fail when the disk "
@@ -67,15 +66,15 @@ class FileSpace:
         self._warned = not self._reserve.exists()
 
     def empty_log(self, db: sqlite3.Connection) -> bool:
-        """Truncate the log; if there is no space, once more with the space of the reserve. Returns False if readers or
-        the disk prevent it."""
+        """Truncate the log; if there is no space, again with the space of the reserve. Returns False if readers or the
+        disk prevent it."""
         if self._truncate_log(db):
             return True
         if not self.release_reserve():
             return False
-        emptied = self._truncate_log(db)
+        is_empty = self._truncate_log(db)
         self.restore_reserve()
-        return emptied
+        return is_empty
 
     def free_disk(self, db: sqlite3.Connection) -> None:
         """Shrink the file after a deletion, if the disk is short of space; with the space of the reserve if needed."""
@@ -107,8 +106,8 @@ class FileSpace:
         return disk.f_bavail * disk.f_frsize >= WAL_BYTES + 2 * RESERVE_BYTES
 
     def _truncate_log(self, db: sqlite3.Connection) -> bool:
-        """Move the write-ahead log's content into the file, and truncate the log. Returns False if readers or the disk
-        prevent it."""
+        """Move the log's content into the file, and truncate the log. Returns False if readers or the disk prevent
+        it."""
         try:
             (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.DatabaseError as error:
@@ -116,16 +115,16 @@ class FileSpace:
             return False
         return not busy
 
-    def _tolerate(self, error: sqlite3.DatabaseError, what: str) -> None:
+    def _tolerate(self, error: sqlite3.DatabaseError, problem: str) -> None:
         """Log a full disk or another writer; raise any other error."""
-        translated = self._translate(error)
-        if not isinstance(translated, StoreFull | Overloaded):
-            raise translated from error
-        log.info("state store %s: %s: %s", self._path, what, error)
+        own_error = self._translate(error)
+        if not isinstance(own_error, StoreFull | Overloaded):
+            raise own_error from error
+        log.info("state store %s: %s: %s", self._path, problem, error)
 
 
 def pages(db: sqlite3.Connection, pragma: str) -> int:
-    """A number of pages, as a pragma of SQLite counts them."""
+    """Return a number of pages from a pragma of SQLite."""
     return int(db.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 

@@ -1,7 +1,7 @@
-"""The rows of a store in one directory of one node, for several processes of this node at once.
+"""A store's rows in a directory, for several processes of one node.
 
-It does not work on a network file system: SQLite's write-ahead log needs shared memory. ``file.py`` has the
-file: durability, damage, a full disk, files that disappear.
+It does not work on a network file system: SQLite's write-ahead log needs shared memory. ``file.py`` handles the file:
+durability, damage, a full disk, files that disappear.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from serve_app.stores.plugin import StorePlugin
 from serve_app.stores.row_store import HEAD, Change, NoRoom, Range, Row
 from serve_app.stores.sqlite.file import SqliteFile
 
-_FEW_RANGES = 16  # that are read while other calls wait
+_FEW_RANGES = 16  # read while other calls wait
 
 
 class SqliteRows:
@@ -21,8 +21,8 @@ class SqliteRows:
 
     Args:
         directory: on a disk of this node.
-        run: name of the service's run that this process belongs to. If the store's files are missing and a process of
-            the same run had them open, no empty store is created in their place. None: one is created.
+        run: name of this process's run of the service. If a process of the same run had the store's files open and they
+            are missing, no empty store is created in their place. None: one is created.
         busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
 
     Raises:
@@ -45,22 +45,22 @@ class SqliteRows:
                 return [list(_select(db, space, ranges[0]))]
             db.execute("BEGIN")
             with db:
-                return [list(_select(db, space, one)) for one in ranges]
+                return [list(_select(db, space, item)) for item in ranges]
 
     def scan(self, space: str, *ranges: Range) -> Iterator[Row]:
         with self.file.read_at_leisure() as db:
             db.execute("BEGIN")
-            for one in ranges:
-                yield from _select(db, space, one)
+            for item in ranges:
+                yield from _select(db, space, item)
 
     def survey(self, wanted: Range | None = None) -> list[tuple[str, bytes, list[Row]]]:
         with self.file.read() as db:
             db.execute("BEGIN")
             with db:
-                found = db.execute(f"SELECT space, value FROM rows WHERE key = '{HEAD}' ORDER BY space").fetchall()
+                heads = db.execute(f"SELECT space, value FROM rows WHERE key = '{HEAD}' ORDER BY space").fetchall()
                 return [
                     (space, _bytes(head), [] if wanted is None else list(_select(db, space, wanted)))
-                    for space, head in found
+                    for space, head in heads
                 ]
 
     def write(self, space: str, change: Change, *, max_meshes: int | None = None) -> bool:
@@ -73,25 +73,25 @@ class SqliteRows:
         self.file.tidy()
 
 
-def _select(db: sqlite3.Connection, space: str, wanted: Range) -> Iterator[Row]:
-    found = db.execute(
+def _select(db: sqlite3.Connection, space: str, selection: Range) -> Iterator[Row]:
+    result = db.execute(
         "SELECT key, value FROM rows WHERE space = ? AND key >= ? AND key < ? "
-        f"ORDER BY key{' DESC' if wanted.is_reverse else ''} LIMIT ?",
-        (space, wanted.begin, wanted.end, wanted.limit),
+        f"ORDER BY key{' DESC' if selection.is_reverse else ''} LIMIT ?",
+        (space, selection.begin, selection.end, selection.limit),
     )
-    return ((key, _bytes(value)) for key, value in found)
+    return ((key, _bytes(value)) for key, value in result)
 
 
 def _bytes(value: object) -> bytes:
-    """A value; damage may change its type."""
+    """Return a value, or nothing if damage has changed its type."""
     return value if isinstance(value, bytes) else b""
 
 
 def _apply(db: sqlite3.Connection, space: str, change: Change, max_meshes: int | None) -> bool:
-    """Apply a change within a transaction. Returns False, and changes nothing, if a row is not as expected."""
+    """Apply a change within a transaction. Returns False and changes nothing if a row is not as expected."""
     for key, begin in change.expects.items():
-        found = db.execute("SELECT value FROM rows WHERE space = ? AND key = ?", (space, key)).fetchone()
-        if (found is None) is not (begin is None) or (found and not _bytes(found[0]).startswith(begin or b"")):
+        row = db.execute("SELECT value FROM rows WHERE space = ? AND key = ?", (space, key)).fetchone()
+        if (row is None) is not (begin is None) or (row and not _bytes(row[0]).startswith(begin or b"")):
             return False
     if change.begins and max_meshes is not None:
         (meshes,) = db.execute(f"SELECT count(*) FROM rows WHERE key = '{HEAD}'").fetchone()
