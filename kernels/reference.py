@@ -125,8 +125,8 @@ def join_sides(
     Returns:
         ``[N, O]``.
     """
-    joined = linear(x, weight, bias) + callers + callees
-    return gelu(layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps))
+    total = linear(x, weight, bias) + callers + callees
+    return gelu(layer_norm(total, norm_bias.shape, norm_weight, norm_bias, eps))
 
 
 def perceptron(

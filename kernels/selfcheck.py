@@ -67,8 +67,8 @@ def find_difference(device: torch.device) -> str | None:
     """Compare all ops on ``device``, in float32, with the reference in float64. Return the first difference."""
     for case in random_cases():
         expected = getattr(reference, case.op)(*case.arguments)
-        given = [_move_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
-        came = getattr(torch.ops.tagae, case.op)(*given)
+        arguments = [_move_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
+        came = getattr(torch.ops.tagae, case.op)(*arguments)
         pairs = zip(came, expected, strict=True) if case.op == "attend" else [(came, expected)]
         for ours, theirs in pairs:
             error = float((ours.cpu().double() - theirs).abs().max())
