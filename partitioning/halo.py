@@ -20,9 +20,9 @@ class CallsByService:
     calls: IntArray
 
     @classmethod
-    def of(cls, ends: IntArray, included: BoolArray, num_nodes: int) -> "CallsByService":
-        """Group the ``included [E]`` calls by their ``ends [E]``."""
-        calls = np.flatnonzero(included)
+    def of(cls, ends: IntArray, mask: BoolArray, num_nodes: int) -> "CallsByService":
+        """Group the calls of a ``mask [E]`` by their ``ends [E]``."""
+        calls = np.flatnonzero(mask)
         indptr = np.zeros(num_nodes + 1, dtype=np.int64)
         np.cumsum(np.bincount(ends[calls], minlength=num_nodes), out=indptr[1:])
         return cls(indptr, calls[stable_order(ends[calls], num_nodes)])
@@ -31,8 +31,8 @@ class CallsByService:
         """Return the calls of these services."""
         first, count = self.indptr[nodes], self.indptr[nodes + 1] - self.indptr[nodes]
         before = np.cumsum(count) - count
-        found: IntArray = self.calls[np.repeat(first - before, count) + np.arange(count.sum())]
-        return found
+        calls: IntArray = self.calls[np.repeat(first - before, count) + np.arange(count.sum())]
+        return calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -114,9 +114,9 @@ def assemble(
     source, destination = edge_index
     count = int(part_of.max()) + 1 if len(part_of) else 0
     cores = _groups(part_of, count)
-    owned = _groups(part_of[source], count)
+    owned_edges = _groups(part_of[source], count)
     attended = AttendedCalls.of(len(part_of), edge_index, attended_callers, attended_callees)
-    parts = tuple(_part(core, edges, attended) for core, edges in zip(cores, owned, strict=True))
+    parts = tuple(_part(core, edges, attended) for core, edges in zip(cores, owned_edges, strict=True))
     crossing = np.flatnonzero(part_of[source] != part_of[destination])
     quality = measure(
         crossing,

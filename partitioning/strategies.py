@@ -147,11 +147,11 @@ def _pack(labels: IntArray, sizes: IntArray, limit: int) -> IntArray:
         members = np.flatnonzero(labels == group)
         largest_first = members[np.argsort(-sizes[members], kind="stable")]
         room = np.full(len(members), limit, dtype=np.int64)
-        opened = 1
+        bins = 1
         for vertex in largest_first:
-            bin_ = int(np.argmax(room[: opened + 1] >= sizes[vertex]))
-            opened = max(opened, bin_ + 1)
+            bin_ = int(np.argmax(room[: bins + 1] >= sizes[vertex]))
+            bins = max(bins, bin_ + 1)
             room[bin_] -= sizes[vertex]
             labels[vertex] = group if bin_ == 0 else groups + bin_ - 1
-        groups += opened - 1
+        groups += bins - 1
     return labels
