@@ -41,7 +41,7 @@ class Attribution:
     errors: Array
     time: Array
 
-    def nats(self, calls: IntArray, errors: Array, latency: Array, missed: Array, load: Array) -> Array:
+    def nats(self, calls: IntArray, errors: Array, latency: Array, disappearance: Array, load: Array) -> Array:
         """Return nats in the ranking for each of M candidates, ``[M]``, from ``-NATS`` to ``NATS``.
 
         A larger share never ranks the caller higher, nor the callee lower. A call counts only if both ends show the
@@ -50,21 +50,21 @@ class Attribution:
         Args:
             calls: ``[2, C]`` rows of the candidates.
             errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of the calls to it.
-            missed: ``[M]`` surprise of disappearances.
+            disappearance: ``[M]`` surprise of disappearances.
             load: ``[M]`` requests relative to usual, without the retries that its own failures explain.
         """
         source, destination = calls
         weight = errors / np.maximum(errors + latency, 1e-6)
-        failing, slow = _shows(np.maximum(errors, missed))[destination], _shows(latency)[destination]
+        failing, slow = _shows(np.maximum(errors, disappearance))[destination], _shows(latency)[destination]
         is_cause = np.clip(OVERLOADED - load, 0, 1)[destination]
         of_errors = weight[source] * self.errors * failing * is_cause
         of_time = (1 - weight)[source] * self.time * slow * is_cause
         harm = of_errors * _shows(errors)[source] + of_time * _shows(latency)[source]
-        explained, explains = (
+        explained_share, explains = (
             np.minimum(np.bincount(end, share, len(load)), 1)
             for end, share in ((source, of_errors + of_time), (destination, harm))
         )
-        return (NATS * (explains - explained)).astype(np.float32)
+        return (NATS * (explains - explained_share)).astype(np.float32)
 
 
 def _shows(surprise: Array) -> Array:
@@ -105,9 +105,9 @@ def _divide(
     per_request = _calls_per_request(observation, source, destination, calls)
     part = np.where(is_known, per_request * np.maximum(rise, 0) / np.maximum(rise_of[source], 1e-9), 0)
     together = np.bincount(source, part, len(rise_of))[source]
-    explained = (part / np.maximum(together, 1)).astype(np.float32)
-    wanted = np.flatnonzero(rise_of[edge_index[0, rows]])
-    share[wanted] = explained[np.searchsorted(calls, rows[wanted])]
+    explained_part = (part / np.maximum(together, 1)).astype(np.float32)
+    positions = np.flatnonzero(rise_of[edge_index[0, rows]])
+    share[positions] = explained_part[np.searchsorted(calls, rows[positions])]
     return share
 
 
@@ -118,14 +118,14 @@ def _calls_per_request(observation: Observation, source: IntArray, destination: 
     count as usual.
     """
     node, edge = observation.node, observation.edge
-    (now, before), (made, usual) = (
+    (now, before), (call_rate, usual) = (
         (channel.invert(of.value[rows, RATE]), channel.invert(of.expected[rows, RATE]))
         for channel, of, rows in ((NODE_CHANNELS[RATE], node, source), (EDGE_CHANNELS[RATE], edge, calls))
     )
     usual = usual / np.maximum(before, MIN_REQUESTS)
-    made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
+    call_rate = np.minimum(call_rate * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
     is_known = node.observed[source, RATE] & (now > MIN_REQUESTS)
-    return np.where(observation.presence.gone[destination], usual, made) * is_known
+    return np.where(observation.presence.gone[destination], usual, call_rate) * is_known
 
 
 def _rise_of_services(past: Deviation, rows: IntArray, channel: int) -> tuple[Floats, Floats, BoolArray]:

@@ -44,10 +44,10 @@ def weigh_resources(
         return resources
     harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
-    weighed = resources.copy()
+    evidence = resources.copy()
     enough = HARMFUL * threshold * np.minimum(harm / MOST_HARM, 1) / RESOURCES  # for that page score
-    weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
-    return weighed
+    evidence[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
+    return evidence
 
 
 def _harm(
@@ -58,12 +58,12 @@ def _harm(
     place[rows] = np.arange(len(rows))
     calls = np.flatnonzero(place[state.edge_index[1]] >= 0)
     to = place[state.edge_index[1, calls]]
-    most, measured = suffering(observation.node, rows, floors)
+    worst, measured = suffering(observation.node, rows, floors)
     of_calls, calls_measured = suffering(observation.edge, calls, floors)
-    np.maximum.at(most, to, of_calls)
+    np.maximum.at(worst, to, of_calls)
     measured[to[calls_measured]] = True
     start, full = CALLERS
-    harm: Array = np.maximum(most, np.clip((callers - start) / (full - start), 0, 1)).astype(np.float32)
+    harm: Array = np.maximum(worst, np.clip((callers - start) / (full - start), 0, 1)).astype(np.float32)
     return harm, measured
 
 
@@ -75,11 +75,11 @@ def suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, B
     observed, lately = past.observed[rows], past.past_short[rows]
     lasts = observed & (lately >= MIN_SIGMAS)
     more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
-    most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
+    worst = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
     for channel, (start, full) in SLOWER.items():
-        least = MIN_SHARE * (floors.p50 if channel == P50 else floors.p99)
-        amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / least
+        min_rise = MIN_SHARE * (floors.p50 if channel == P50 else floors.p99)
+        amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / min_rise
         share = np.clip((value[:, channel] - expected[:, channel] - start) / (full - start), 0, 1)
         share = np.minimum(share, np.clip(2 * amount - 1, 0, 1))
-        most = np.maximum(most, share * lasts[:, channel])
-    return most.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))
+        worst = np.maximum(worst, share * lasts[:, channel])
+    return worst.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))
