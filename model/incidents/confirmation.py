@@ -21,11 +21,11 @@ def follow_streaks(streaks: Streaks, above: Iterable[str], snapshots: int, at: d
         at: time of the snapshot.
     """
     mask = (1 << snapshots) - 1
-    followed = {name: ((bits << 1) & mask, since) for name, (bits, since) in streaks.items()}
+    streaks_now = {name: ((bits << 1) & mask, since) for name, (bits, since) in streaks.items()}
     for name in above:
-        bits, since = followed.get(name, (0, at))
-        followed[name] = (bits | 1, since if bits else at)
-    return {name: streak for name, streak in followed.items() if streak[0]}
+        bits, since = streaks_now.get(name, (0, at))
+        streaks_now[name] = (bits | 1, since if bits else at)
+    return {name: streak for name, streak in streaks_now.items() if streak[0]}
 
 
 def is_confirmed(streaks: Streaks, name: str, policy: AlertPolicy) -> bool:

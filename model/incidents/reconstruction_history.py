@@ -109,11 +109,11 @@ def _high(values: NDArray[np.float64], percentile: float) -> float | None:
     count = len(values)
     if count < MIN:
         return None
-    ordered = np.sort(values)  # numpy's percentile takes five times as long
+    sorted_values = np.sort(values)  # numpy's percentile takes five times as long
     place = percentile / 100 * (count - 1)
     low = int(place)
-    high = ordered[low] + (place - low) * (ordered[min(low + 1, count - 1)] - ordered[low])
-    return float(high if count >= ENOUGH else max(high, ordered.mean() + 3 * ordered.std()))
+    high = sorted_values[low] + (place - low) * (sorted_values[min(low + 1, count - 1)] - sorted_values[low])
+    return float(high if count >= ENOUGH else max(high, sorted_values.mean() + 3 * sorted_values.std()))
 
 
 def follow_reconstruction(
@@ -121,7 +121,7 @@ def follow_reconstruction(
     loss: float,
     embedding: Array,
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
     *,
     alerted: bool,
 ) -> tuple[Reconstruction, ReconstructionHistory]:
@@ -134,7 +134,7 @@ def follow_reconstruction(
     Returns:
         The comparison, and the history after the snapshot.
     """
-    policy = policy.at_interval(when.interval_seconds)
+    policy = policy.at_interval(context.interval_seconds)
     displacement, thresholds = history.displacement(embedding), history.thresholds(policy.percentile)
     is_above = any(
         value is not None and threshold is not None and value > threshold
@@ -142,13 +142,13 @@ def follow_reconstruction(
     )
     longest = LONGER * policy.confirm
     above = (history.above << 1 | is_above) & ((1 << LONGER * policy.confirm_of) - 1)
-    since = (history.since or when.observed_at) if above else None
+    since = (history.since or context.observed_at) if above else None
     exceeded = above.bit_count() >= longest
-    found = Reconstruction(loss, displacement, *thresholds, exceeded, since if exceeded else None)
-    if alerted or when.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
-        return found, replace(history, above=above, since=since)
-    if exceeded and since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
-        return found, ReconstructionHistory(history.model)
+    comparison = Reconstruction(loss, displacement, *thresholds, exceeded, since if exceeded else None)
+    if alerted or context.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
+        return comparison, replace(history, above=above, since=since)
+    if exceeded and since is not None and (context.observed_at - since).total_seconds() > LONGEST_SECONDS:
+        return comparison, ReconstructionHistory(history.model)
     if not is_above or not exceeded or history.pending:
-        history = history.learn(when.observed_at, loss, displacement, embedding, is_above=is_above, longest=longest)
-    return found, replace(history, above=above, since=since)
+        history = history.learn(context.observed_at, loss, displacement, embedding, is_above=is_above, longest=longest)
+    return comparison, replace(history, above=above, since=since)

@@ -245,17 +245,17 @@ def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work
     """Return the work as if it came when it was due, because it is unknown whether it did."""
     if not work.period:
         return work
-    missed = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period
-    return work._replace(came=work.came + max(missed, 0) * work.period)
+    missed_periods = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period
+    return work._replace(came=work.came + max(missed_periods, 0) * work.period)
 
 
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
     """Return the work without old bursts, and without its schedule if it no longer runs."""
-    kept = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
+    recent = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
     late = at - work.came - MAX_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):
-        return Work(kept, until=work.until)
-    return work if len(kept) == len(work.bursts) else work._replace(bursts=kept)
+        return Work(recent, until=work.until)
+    return work if len(recent) == len(work.bursts) else work._replace(bursts=recent)
 
 
 def _bounded(works: Mapping[str, Work]) -> dict[str, Work]:

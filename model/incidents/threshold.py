@@ -76,24 +76,24 @@ def follow_scores(
         names, scores: of M candidates; all other services score 0.
     """
     now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
-    watched = watch_level(threshold)
+    min_score = watch_level(threshold)
     lately = policy.confirm_of + policy.doubtful
-    followed = {}
+    tracks_now = {}
     for name in tracks.keys() | {name for name, score in now.items() if score >= REMEMBERED}:
         before, score = tracks.get(name), now.get(name, 0.0)
         earlier = before.scores if before else ()
-        kept = (score, *earlier)[: policy.lasting_of]
-        if max(kept) < REMEMBERED:
+        recent = (score, *earlier)[: policy.lasting_of]
+        if max(recent) < REMEMBERED:
             continue
         unusual, above = at, None
-        if before and (score < watched or max(earlier[:lately]) >= watched):
+        if before and (score < min_score or max(earlier[:lately]) >= min_score):
             unusual = before.unusual_since
-        if before and before.above_since and max(kept[:lately]) >= threshold:
+        if before and before.above_since and max(recent[:lately]) >= threshold:
             above = before.above_since
         elif score >= threshold:
             above = at
-        followed[name] = Track(kept, unusual, above)
-    return followed
+        tracks_now[name] = Track(recent, unusual, above)
+    return tracks_now
 
 
 def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, may_last: BoolArray) -> Array:
@@ -144,14 +144,14 @@ def next_threshold(
             ``SETTLES_SECONDS``.
         now: time, Unix, s.
     """
-    wanted = base
+    threshold = base
     if len(scores):
-        wanted = float(np.percentile(scores, policy.percentile)) + MARGIN
+        threshold = float(np.percentile(scores, policy.percentile)) + MARGIN
     if before is not None:
         level, at = before
-        most = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
-        wanted = min(max(wanted, level * (1 - most)), level * (1 + most))
-    return float(min(max(wanted, base), base + MAX_ABOVE))
+        max_step = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
+        threshold = min(max(threshold, level * (1 - max_step)), level * (1 + max_step))
+    return float(min(max(threshold, base), base + MAX_ABOVE))
 
 
 def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
