@@ -110,5 +110,5 @@ class Observation:
 def topology_of(state: MeshState) -> Topology:
     """Return what follows from the calls of a mesh: the state's own if its calls are still the same."""
     parts = len(state.node_ids), state.edge_index, state.attended_callers, state.attended_callees
-    known = state.topology
-    return known if known is not None and known.is_of(*parts) else Topology(*parts)
+    topology = state.topology
+    return topology if topology is not None and topology.is_of(*parts) else Topology(*parts)
