@@ -76,7 +76,7 @@ def error_of_calls(logits: Array) -> float:
 
 
 def reconstruction_input(
-    sampled: IntArray, edge_index: IntArray, present: BoolArray, structure: Array, embeddings: Array, mean: Array
+    sample: IntArray, edge_index: IntArray, present: BoolArray, structure: Array, embeddings: Array, mean: Array
 ) -> ReconstructionInput:
     """Return what the loss needs.
 
@@ -90,41 +90,41 @@ def reconstruction_input(
     source, destination = edge_index
     to_others = source != destination
     logits = structure[present & np.isfinite(structure) & to_others]
-    highest = max(int(edge_index.max(initial=0)), int(sampled[-1])) if len(sampled) else -1
-    if highest >= len(sampled):  # not all services, or not the first ones
+    highest = max(int(edge_index.max(initial=0)), int(sample[-1])) if len(sample) else -1
+    if highest >= len(sample):  # not all services, or not the first ones
         position = np.full(1 + highest, -1)
-        position[sampled] = np.arange(len(sampled))
+        position[sample] = np.arange(len(sample))
         source, destination = position[source], position[destination]
         to_others &= (source >= 0) & (destination >= 0)
-    known = np.stack([source[to_others], destination[to_others]])
-    return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, known, mean)
+    pairs = np.stack([source[to_others], destination[to_others]])
+    return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, pairs, mean)
 
 
-def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput) -> float | None:
+def reconstruction_loss(network: MeshNetwork, inputs: ReconstructionInput) -> float | None:
     """Return L_recon, 0 to 1; None if nothing is called."""
-    calls = given.calls + given.crossing.shape[1]
+    calls = inputs.calls + inputs.crossing.shape[1]
     if not calls:
         return None
     device = next(network.parameters()).device
-    z = torch.from_numpy(given.embeddings).to(device)
+    z = torch.from_numpy(inputs.embeddings).to(device)
     with torch.inference_mode():
         errors: Array = _structure_of_pairs(network, z).sigmoid_().square_().cpu().numpy()
-        between = _structure_between(network, given).cpu().numpy()
-    errors[given.known[0], given.known[1]] = 0
+        between = _structure_between(network, inputs).cpu().numpy()
+    errors[inputs.known[0], inputs.known[1]] = 0
     np.fill_diagonal(errors, 0)
-    pairs = len(z) * (len(z) - 1) - given.known.shape[1]
-    of_calls = (given.call_error + error_of_calls(between)) / calls
+    pairs = len(z) * (len(z) - 1) - inputs.known.shape[1]
+    of_calls = (inputs.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
     return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
 
 
-def _structure_between(network: MeshNetwork, given: ReconstructionInput) -> torch.Tensor:
+def _structure_between(network: MeshNetwork, inputs: ReconstructionInput) -> torch.Tensor:
     """Return the logits ``[X]`` of the calls between parts."""
-    if not given.crossing.shape[1]:
+    if not inputs.crossing.shape[1]:
         return torch.zeros(0)
     device = next(network.parameters()).device
-    z = torch.from_numpy(np.array(given.boundary)).to(device)
-    source, target = torch.from_numpy(np.array(given.crossing)).to(device)
+    z = torch.from_numpy(np.array(inputs.boundary)).to(device)
+    source, target = torch.from_numpy(np.array(inputs.crossing)).to(device)
     return network.structure(z, z, source, target)
 
 

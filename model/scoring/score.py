@@ -182,8 +182,8 @@ def sum_rows(table: Array) -> Array:
 
 def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
     """Combine parts into one graph without calls between them."""
-    if len(tasks) == 1 and (known := _topology_of(tasks[0])) is not None:
-        index, sides = known.edge_index, [known.callers, known.callees]
+    if len(tasks) == 1 and (topology := _topology_of(tasks[0])) is not None:
+        index, sides = topology.edge_index, [topology.callers, topology.callees]
     else:
         offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
         index = np.concatenate(
@@ -204,14 +204,14 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
         to_tensor([t.nodes for t in tasks]),
         to_tensor([t.edges for t in tasks]),
         to_tensor([index]),
-        *(Neighbourhoods(*(to_device(torch.from_numpy(one), device) for one in side)) for side in sides),
+        *(Neighbourhoods(*(to_device(torch.from_numpy(array), device) for array in side)) for side in sides),
     )
 
 
 def _topology_of(task: PartitionTask) -> Topology | None:
     """Return the topology of an uncut mesh if it still is the one of the task; None if it has to be found out."""
-    known = task.topology
-    if known is None or task.edge_index is not known.ends:
+    topology = task.topology
+    if topology is None or task.edge_index is not topology.ends:
         return None
-    parts = len(task.nodes), known.edge_index, task.attended_callers, task.attended_callees
-    return known if known.is_of(*parts) else None
+    parts = len(task.nodes), topology.edge_index, task.attended_callers, task.attended_callees
+    return topology if topology.is_of(*parts) else None
