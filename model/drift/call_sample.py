@@ -51,19 +51,19 @@ class CallSample:
         within = hashes <= self.bound
         hashes, ends = hashes[within], ends[:, unique[within]]
         own = _hash_calls(self.ends)
-        known = np.isin(hashes, own)
-        row = np.searchsorted(own, hashes[known])
+        is_known = np.isin(hashes, own)
+        row = np.searchsorted(own, hashes[is_known])
         first, hours = np.full(len(hashes), block, np.int32), np.full(len(hashes), 1 << block % SLOTS, np.uint8)
-        first[known] = self.first[row]
-        hours[known] |= self.hours[row]
+        first[is_known] = self.first[row]
+        hours[is_known] |= self.hours[row]
         stays = (self.seen >= oldest) & ~np.isin(own, hashes)
         every = np.concatenate([own[stays], hashes])
         order = np.argsort(every)[:MAX_CALLS]
-        seen = np.concatenate([self.seen[stays], np.full(len(hashes), block, np.int32)])
+        last_seen = np.concatenate([self.seen[stays], np.full(len(hashes), block, np.int32)])
         return CallSample(
             np.concatenate([self.ends[:, stays], ends], axis=1)[:, order],
             np.concatenate([self.first[stays], first])[order],
-            seen[order],
+            last_seen[order],
             np.concatenate([self.hours[stays], hours])[order],
             int(every[order[-1]]) if len(every) > MAX_CALLS else self.bound,
         )
@@ -75,8 +75,8 @@ class CallSample:
         if not now.any():
             return float("nan")
         new = self.ends[:, now & (self.first >= since)]
-        most = np.unique(new.T.ravel(), return_counts=True)[1].max() if new.size else 0
-        return float((new.shape[1] - most) / np.count_nonzero(now))
+        max_calls = np.unique(new.T.ravel(), return_counts=True)[1].max() if new.size else 0
+        return float((new.shape[1] - max_calls) / np.count_nonzero(now))
 
     def changed_shares(self, block: int, week: int) -> tuple[float, float]:
         """Return the shares of the services and of the calls that joining and leaving services can have moved away from
@@ -87,20 +87,20 @@ class CallSample:
         and a service that has no other calls. A change counts for the part of the week before it.
         """
         now = self.seen == block
-        known = now | ((self.hours & (1 << block % SLOTS)) > 0)
-        now, ends = now[known], self.ends[:, known]
+        is_usual = now | ((self.hours & (1 << block % SLOTS)) > 0)
+        now, ends = now[is_usual], self.ends[:, is_usual]
         start = max(block - week, int(self.first.min(initial=block)))
-        begin, end = ((of[known] - start).clip(0) / max(block - start, 1) for of in (self.first, self.seen))
-        ended = np.where(now, 0.0, end - begin)
+        begin, end = ((of[is_usual] - start).clip(0) / max(block - start, 1) for of in (self.first, self.seen))
+        ended_part = np.where(now, 0.0, end - begin)
         names, row = np.unique(ends, return_inverse=True)
         caller, callee = row.reshape(ends.shape)
-        left_callee, left_caller, joined = np.zeros(len(names)), np.zeros(len(names)), np.ones(len(names))
-        np.maximum.at(left_callee, caller, ended)
-        np.maximum.at(left_caller, callee, ended)
-        np.minimum.at(joined, caller, begin)
-        np.minimum.at(joined, callee, begin)
-        services = np.maximum(np.maximum(left_callee, left_caller), joined)
-        calls = np.max([ended, np.where(now, begin, 0), left_callee[callee], left_caller[caller]], axis=0)
+        left_callee, left_caller, joining = np.zeros(len(names)), np.zeros(len(names)), np.ones(len(names))
+        np.maximum.at(left_callee, caller, ended_part)
+        np.maximum.at(left_caller, callee, ended_part)
+        np.minimum.at(joining, caller, begin)
+        np.minimum.at(joining, callee, begin)
+        services = np.maximum(np.maximum(left_callee, left_caller), joining)
+        calls = np.max([ended_part, np.where(now, begin, 0), left_callee[callee], left_caller[caller]], axis=0)
         return _mean(services), _mean(calls)
 
 
@@ -113,9 +113,9 @@ def hash_ends(node_ids: Sequence[str], edge_index: IntArray) -> Hashes:
 def _hash_calls(ends: Hashes) -> Hashes:
     """Return a hash of each call, ``[E]``, of its ends."""
     source, destination = ends.astype(np.uint64)
-    mixed = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
-    mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
-    return (mixed >> np.uint64(32)).astype(np.uint32)
+    mix = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
+    mix = (mix ^ (mix >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (mix >> np.uint64(32)).astype(np.uint32)
 
 
 def _mean(values: NDArray[np.float64]) -> float:

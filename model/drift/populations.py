@@ -42,12 +42,12 @@ class Population:
 
 
 def _of(prefix: str, channels: tuple[Channel, ...]) -> tuple[Population, ...]:
-    found = []
+    populations = []
     for channel in channels:
         low, high, relative = _RANGES[channel.name]
         idle = float(np.log(2 * channel.offset)) if relative else -np.inf  # the transform of ``offset``
-        found.append(Population(f"{prefix}.{channel.name}", low, high, relative, idle))
-    return tuple(found)
+        populations.append(Population(f"{prefix}.{channel.name}", low, high, relative, idle))
+    return tuple(populations)
 
 
 _RANGES: dict[str, tuple[float, float, bool]] = {
@@ -139,9 +139,9 @@ def _histograms(value: Array, observed: BoolArray, populations: tuple[Population
         if population.relative and len(measured):
             centre[column] = np.median(measured)
     position = ((value - centre - low) / width - np.float32(0.5)).clip(0, BINS - 1)
-    left = np.minimum(position.astype(np.int64), BINS - 2)
-    share = (position - left)[observed]
-    at = (left + np.arange(len(populations)) * BINS)[observed]
+    lower = np.minimum(position.astype(np.int64), BINS - 2)
+    share = (position - lower)[observed]
+    at = (lower + np.arange(len(populations)) * BINS)[observed]
     length = len(populations) * BINS
-    both = np.bincount(at, 1 - share, length) + np.bincount(at + 1, share, length)
-    return both.reshape(-1, BINS).astype(np.float32)
+    counts = np.bincount(at, 1 - share, length) + np.bincount(at + 1, share, length)
+    return counts.reshape(-1, BINS).astype(np.float32)

@@ -100,8 +100,10 @@ class Autoencoder(nn.Module):
 
     def _as_seen_by_sources(self, z_target: Tensor) -> Tensor:
         """Return ``[*, D]`` whose product with the embedding of a source is the logit without ``sparsity``."""
-        both = self.as_source.weight.t() @ self.as_target.weight  # <S a, T b> = <a, S^T T b>: one projection, not two
-        return nn.functional.linear(z_target, both)
+        projection = (
+            self.as_source.weight.t() @ self.as_target.weight
+        )  # <S a, T b> = <a, S^T T b>: one projection, not two
+        return nn.functional.linear(z_target, projection)
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
         past = nodes[:, NODE_PAST]
