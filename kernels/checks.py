@@ -1,4 +1,4 @@
-"""Checks of the arguments of ops: sizes and types for every body and trace, contents only where reading them is free.
+"""Checks of the ops' arguments: sizes and types for every body and trace, contents only where reading them is free.
 
 The PyTorch form and the traces run these checks. A compiled body has quicker checks of its own. When it refuses its
 arguments, ``ops.py`` runs the checks here to say which argument is wrong.
@@ -73,7 +73,7 @@ Sizes = dict[str, int]
 
 
 def check_arguments(op: str, *tensors: Tensor | None) -> Sizes:
-    """Check types and sizes of the tensors of an op, in its order, and return the sizes by their letters.
+    """Check types and sizes of an op's tensors, in its order, and return the sizes by their letters.
 
     Raises:
         InvalidArgument: naming the first that does not fit.

@@ -86,7 +86,7 @@ ARRAYS: dict[str, tuple[Array, ...]] = {
 
 
 def _struct(numbers: int, floats: int, arrays: int) -> type[ctypes.Structure]:
-    """Return the layout of a struct of ``csrc/passes.h``."""
+    """Return a struct's layout in ``csrc/passes.h``."""
     types = [ctypes.c_int64] * numbers + [ctypes.c_float] * floats + [ctypes.c_void_p] * arrays
     return type("Pass", (ctypes.Structure,), {"_fields_": [(f"field{i}", kind) for i, kind in enumerate(types)]})
 
@@ -139,7 +139,7 @@ def count_failures(constants: Floats, recent: Sequence[Counts], *arrays: NDArray
 
     Args:
         constants: of that file.
-        recent: of each of the 16 snapshots before this one, newest first.
+        recent: one array for each of the 16 snapshots before this one, newest first.
         arrays: the others. Levels, values and what is known change in place.
 
     Returns:
@@ -181,7 +181,6 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _size_of(series: NDArray[Any]) -> dict[str, int]:
-    """Return the sizes of a table of series ``[N, C]``."""
     rows, channels = series.shape
     if not 0 < channels <= MAX_CHANNELS:
         raise InvalidArgument(f"expected 1 to {MAX_CHANNELS} channels, got {channels}; give the array of one table")

@@ -191,5 +191,4 @@ def _softmax(logits: Tensor, targets: Tensor, nodes: int) -> Tensor:
 
 
 def _sum(rows: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Sum the rows ``[S, C]`` of each node, ``[N, C]``."""
     return rows.new_zeros(nodes, rows.shape[1]).scatter_add(0, targets.unsqueeze(1).expand_as(rows), rows)

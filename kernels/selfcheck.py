@@ -25,7 +25,7 @@ from kernels.library import register_unchecked
 COUNTS = [0, 1, 2, 3, 9, 33, 0, 1500, 8, 4] * 5
 INPUTS, HEADS, CHANNELS, TIMES, HIDDEN, OUTPUTS = 37, 4, 20, 13, 33, 3
 SLOPE, EPS = 0.2, 1e-5
-# Rounding of float32: 2^-24 times the root of a thousand terms of order 1, and ten times that.
+# Rounding of float32: 2^-24 times the root of a thousand terms near 1, and ten times that.
 LARGEST_ERROR = 1e-4
 
 

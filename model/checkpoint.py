@@ -86,8 +86,6 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
     """Read a checkpoint.
 
     Args:
-        path: of the file; the shipped weights by default.
-        device: for the network; the CPU by default.
         network: class that the checkpoint may name, ``package.module:Class``; see :mod:`model.network.contract`.
 
     Raises:

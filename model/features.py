@@ -42,7 +42,6 @@ class Channel:
     two_sided: bool = False
 
     def forward(self, x: Array) -> Array:
-        """Convert to transformed units."""
         if self.transform == "log":
             return np.asarray(np.log(x + np.float32(self.offset)), dtype=np.float32)
         odds: Array = (x + np.float32(self.offset)) / (1 - x + np.float32(self.offset))
@@ -89,7 +88,7 @@ _NODE_OFFSETS, _EDGE_OFFSETS = (np.array([c.offset for c in of], np.float32) for
 # Of requests: the share of them below a quantile, and the channels of which a snapshot with few requests says little.
 QUANTILES = {"p50_latency": 0.5, "own_time": 0.5, "p99_latency": 0.99}
 COUNTED = frozenset({"error_rate", *QUANTILES})
-MEDIAN_NOISE = 0.39  # variance of the logarithm of a median of one request: 0.25 / (0.798 ** 2)
+MEDIAN_NOISE = 0.39  # variance of a median's logarithm with one request: 0.25 / (0.798 ** 2)
 MANY = 1e9  # requests, if their number is not known
 WEIGHT = 4  # the first four channels of a call have the names of a service's channels
 
@@ -103,12 +102,10 @@ class FeatureSchema:
     edge: tuple[Channel, ...] = EDGE_CHANNELS
 
     def to_json(self) -> str:
-        """Return the schema as text, for a checkpoint's metadata."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text of :meth:`to_json`."""
         fields = json.loads(text)
         return cls(
             fields["version"],
@@ -177,7 +174,6 @@ def channel_values(
     Args:
         node_features, node_observed: ``[N, 7]`` metrics, and which of them were observed.
         edge_features, edge_observed: ``[E, 4]`` likewise.
-        edge_index: ``[2, E]``.
         interval_seconds: time over which requests were counted, s; sets the sampling noise.
     """
     if passes.are_compiled():

@@ -22,7 +22,7 @@ MEASURED = slice(len(EdgeMetric))  # requests/s, errors, p50 and p99: columns of
 
 
 def find_entry_points(node_ids: Sequence[str], edge_index: IntArray, entry_points: Collection[str]) -> BoolArray:
-    """Return which services ``[N]`` no other service calls, or are ``entry_points`` entry points."""
+    """Return which services ``[N]`` no other service calls, or are among ``entry_points``."""
     source, destination = edge_index
     is_called = np.bincount(destination[source != destination], minlength=len(node_ids)) > 0
     return ~is_called | mark_services(node_ids, entry_points)
@@ -34,7 +34,6 @@ def measure_entries(
     """Return the metrics of entry points ``[n, M]``, of which the first is requests/s; not a number where unknown.
 
     Args:
-        rows: of the entry points.
         own: ``[n, M]``, not a number where they lack one.
         of_calls: returns the same metrics of the calls in these rows. It is called only if one is lacking.
     """

@@ -24,7 +24,6 @@ class Weights:
     refused: tuple[str, ...] = ()
 
     def of(self, mesh: str) -> Checkpoint:
-        """The weights of a mesh."""
         return self.by_mesh.get(mesh, self.default)
 
     def distinct(self) -> tuple[Checkpoint, ...]:
@@ -32,7 +31,7 @@ class Weights:
         return tuple({checkpoint.digest: checkpoint for checkpoint in (self.default, *self.by_mesh.values())}.values())
 
     def size_bytes(self) -> int:
-        """Memory of the parameters of all weights; shared ones count once."""
+        """Return the parameters' memory; shared weights count once."""
         modules = (module for checkpoint in self.distinct() for module in (checkpoint.network, checkpoint.meta))
         return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())
 
@@ -47,7 +46,6 @@ def load_weights(
     Args:
         default: file for meshes without a file of their own; None: the shipped weights.
         by_mesh: files of the others, by the name of the mesh.
-        device: for the networks; the CPU by default.
         network: class that the files may name, see :func:`model.checkpoint.load`.
 
     Raises:

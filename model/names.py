@@ -14,7 +14,7 @@ from string import ascii_letters, digits
 
 import numpy as np
 
-LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
+LONGEST_NAME = 253  # characters of a namespace or a name, as Kubernetes allows (RFC 1123 subdomain)
 NAME_RULE = (
     f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
     "name may have several such segments, with '/' between them; letters and signs of other alphabets are allowed too, "

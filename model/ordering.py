@@ -40,7 +40,6 @@ def either(*tests: Array) -> Array:
 
 
 def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
-    """Return the largest value of each group."""
     largest = np.zeros(count, np.float32)
     np.maximum.at(largest, group, values)
     return largest

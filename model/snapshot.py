@@ -179,11 +179,9 @@ class MeshSnapshot:
         """Check and freeze a snapshot. NaN in a feature means "not observed".
 
         Args:
-            node_ids: N ids ``namespace/service``.
             edge_index: ``[2, E]`` positions in ``node_ids``.
             node_features: ``[N, 7]``, NaN if not observed.
             edge_features: ``[E, 4]``, NaN if not observed.
-            signals: measurements that only some services have, in any order.
 
         Raises:
             InvalidSnapshot: with the place of the first error.
@@ -209,7 +207,7 @@ class MeshSnapshot:
         signals: Sequence[Signal] = (),
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot of the same services and calls at another time. They are shared, and not checked
-        again, which takes most of the time of :meth:`create`. Arguments and errors as there."""
+        again, which is most of the work in :meth:`create`. Arguments and errors as there."""
         values = observed_at, node_features, edge_features, changes, policies, signals
         return self._of(self.node_ids, self.edge_index, *values)
 
@@ -258,12 +256,10 @@ class MeshSnapshot:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
         return len(self.node_ids)
 
     @property
     def num_edges(self) -> int:
-        """E."""
         return int(self.edge_index.shape[1])
 
     @cached_property
@@ -394,7 +390,7 @@ def find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Ma
 
 
 def mark_services(node_ids: Sequence[str], services: Collection[str]) -> BoolArray:
-    """Return which of the services ``[N]`` of a snapshot are wanted."""
+    """Return the mask ``[N]`` of some services in a snapshot."""
     mask = np.zeros(len(node_ids), bool)
     mask[list(find_rows(node_ids, services).values())] = True
     return mask

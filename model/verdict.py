@@ -16,7 +16,7 @@ NAMESPACE_WAITS, NAMESPACE_LOSES = "namespace_outgoing_latency", "namespace_outg
 NAMESPACE_SLOW, NAMESPACE_FAILS = "namespace_incoming_latency", "namespace_incoming_errors"
 OF_NAMESPACE = (NAMESPACE_WAITS, NAMESPACE_LOSES, NAMESPACE_SLOW, NAMESPACE_FAILS)
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
-MAX_SUSPECTS = 10  # shown, of a mesh and of an incident
+MAX_SUSPECTS = 10  # shown for a mesh, and for an incident
 
 
 class Status(StrEnum):
@@ -54,7 +54,6 @@ class Severity(StrEnum):
 
 
 def worst(first: Severity, second: Severity) -> Severity:
-    """Return the worse one of two severities."""
     return second if second.rank > first.rank else first
 
 
@@ -100,7 +99,7 @@ class LimitForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a service is a suspect: one metric of it or of one call into it, and the expected value.
+    """The reason for a suspect: a metric of the service or of one call into it, and the expected value.
 
     Attributes:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
@@ -224,7 +223,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBudget:
-    """What an incident has used of the error budget of an objective so far; see ``model/incidents/objectives.py``.
+    """The part of an objective's error budget that an incident has used so far; see ``model/incidents/objectives.py``.
 
     Attributes:
         used: share of the budget, 0 or more.
@@ -252,7 +251,7 @@ class Incident:
         suspects_at: time of the snapshot that shows the suspects best, UTC; None: unknown.
         kind: what is wrong, by the reasons of the first suspect; may change while it is open.
         impact: how far it reaches; None: not computed.
-        scope: of an incident of traffic: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
+        scope: of a traffic incident: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
             for all other incidents.
         error_budgets: what it has used of them, the most used first; added outside the detector.
         owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
@@ -336,7 +335,7 @@ class Silence:
     Attributes:
         total: services that the mesh has, these included.
         since: first snapshot without a measurement of the one that is silent for longest, UTC.
-        names: ids of some of them, the longest silent first.
+        names: some of their ids, the longest silent first.
     """
 
     services: int
@@ -346,7 +345,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Share of the services of the mesh, 0..1."""
+        """Share of the mesh's services, 0..1."""
         return self.services / self.total
 
 
@@ -422,12 +421,10 @@ class Verdict:
 
     @property
     def alerts(self) -> tuple[Incident, ...]:
-        """The incidents that raise an alert: all but notices."""
         return tuple(incident for incident in self.incidents if incident.severity is not Severity.NOTICE)
 
     @property
     def notices(self) -> tuple[Incident, ...]:
-        """The incidents that raise no alert."""
         return tuple(incident for incident in self.incidents if incident.severity is Severity.NOTICE)
 
 

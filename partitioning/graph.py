@@ -35,7 +35,6 @@ def symmetric_csr(num_nodes: int, edge_index: IntArray, edge_weight: FloatArray)
 
     Args:
         edge_index: ``[2, E]`` positions below N.
-        edge_weight: ``[E]``.
     """
     low, high = np.minimum(edge_index[0], edge_index[1]), np.maximum(edge_index[0], edge_index[1])
     apart = low != high

@@ -13,7 +13,7 @@ class CallsByService:
 
     Attributes:
         indptr: int64 ``[N + 1]``.
-        calls: int64, ids of the calls of service i at ``indptr[i]:indptr[i + 1]``.
+        calls: int64, ids of service i's calls at ``indptr[i]:indptr[i + 1]``.
     """
 
     indptr: IntArray
@@ -28,7 +28,6 @@ class CallsByService:
         return cls(indptr, calls[stable_order(ends[calls], num_nodes)])
 
     def calls_of(self, nodes: IntArray) -> IntArray:
-        """Return the calls of these services."""
         first, count = self.indptr[nodes], self.indptr[nodes + 1] - self.indptr[nodes]
         before = np.cumsum(count) - count
         calls: IntArray = self.calls[np.repeat(first - before, count) + np.arange(count.sum())]
@@ -67,7 +66,7 @@ class AttendedCalls:
         nodes = np.zeros(len(self.callers.indptr) - 1, dtype=np.bool_)
         edges = np.zeros(len(source), dtype=np.bool_)
         nodes[seeds] = True
-        for _ in range(hops):  # the calls of services of the hops before are there already
+        for _ in range(hops):  # the calls at services of earlier hops are there already
             callers, callees = self.callers.calls_of(seeds), self.callees.calls_of(seeds)
             edges[callers] = edges[callees] = True
             before = nodes.copy()
@@ -87,7 +86,6 @@ def closure(
 
     Args:
         seeds: ``[N]``, the nodes whose results must be exact.
-        edge_index: ``[2, E]``.
         attended_callers: ``[E]``, whether the destination attends to the source.
         attended_callees: ``[E]``, whether the source attends to the destination.
 

@@ -30,14 +30,8 @@ def rebalance(
     scratch now. An unchanged mesh keeps ``old`` itself.
 
     Args:
-        old: plan of the previous mesh.
+        old: plan of the previous mesh; the arguments after ``kept`` are those of :func:`partitioning.plan.plan`.
         kept: int ``[N]``, old position of each service of the new mesh, -1 if it is new.
-        namespaces: int ``[N]``; this and the next four as in :func:`partitioning.plan.plan`, of the new mesh.
-        edge_index: int ``[2, E]``.
-        edge_weight: ``[E]``.
-        attended_callers: bool ``[E]``.
-        attended_callees: bool ``[E]``.
-        limit: most core services of a part.
         factor: how much worse is clearly worse, at least 1.
 
     Raises:
@@ -100,7 +94,6 @@ def _is_unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -
 def _place_new(
     part_of: IntArray, namespaces: IntArray, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> IntArray:
-    """Place each service without a part (-1). New parts are opened if none has room."""
     unit, sizes = _units(part_of, namespaces, edge_index, edge_weight, limit, seed)
     if not len(sizes):
         return part_of

@@ -23,12 +23,6 @@ def by_namespace(
 
     Most calls stay inside a namespace, so its border is a good cut that is cheap to find and that people recognise.
 
-    Args:
-        namespaces: ``[N]``, equal numbers for equal namespaces.
-        edge_index: ``[2, E]``.
-        edge_weight: ``[E]``, traffic.
-        limit: most services of one part.
-
     Returns:
         int64 ``[N]``, the part of each service; parts are numbered from 0 without gaps.
     """
@@ -60,7 +54,6 @@ def cut(graph: SymmetricGraph, sizes: IntArray, limit: int, seed: int) -> IntArr
 
     Args:
         sizes: ``[V]``, services of each vertex, each at most ``limit``.
-        limit: most services of one part.
 
     Returns:
         int64 ``[V]``, parts numbered from 0 without gaps.

@@ -67,7 +67,7 @@ class Options:
 
     Attributes:
         window_size: W, snapshots kept.
-        max_services: the largest number of core services of a part; a mesh up to this size is one part.
+        max_services: limit of core services in a part; a mesh up to this size is one part.
         policy: when to alert.
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
@@ -85,7 +85,6 @@ class Options:
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
-    """The pipeline's options for a mesh, from the settings."""
     alert, model = settings.alert, settings.model
     policy = AlertPolicy(
         false_pages_per_day=alert.false_pages_per_day,
@@ -170,9 +169,7 @@ class StageRunner(Protocol):
     """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        """The weights of the mesh."""
-        ...
+    def checkpoint(self) -> Checkpoint: ...
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run all stages of one snapshot; ``stages`` returns their coroutine, which calls this runner."""
@@ -186,9 +183,7 @@ class StageRunner(Protocol):
         """Score the parts of the plan. Parts that cannot be scored are left out."""
         ...
 
-    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        """Call :func:`decide`."""
-        ...
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
 
 
 def stage_span(stage: str, function: Callable[..., Any] | None = None) -> AbstractContextManager[Span]:
@@ -229,10 +224,6 @@ async def run_stages(
     """Run all stages of one snapshot in their order.
 
     Args:
-        runner: runs the stages, with its weights.
-        mesh: before the snapshot.
-        snapshot: the next one.
-        options: of the mesh.
         counted: False for a baseline, which moves neither the mesh's clock nor its incidents.
         events: recent Kubernetes events of the mesh, newest first; shown with incidents.
 
@@ -308,7 +299,6 @@ async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T
 
 
 def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snapshot: MeshSnapshot) -> Deviations:
-    """How unusual each service and call of a snapshot is, by its calibrated scores."""
     return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
 
 
@@ -355,14 +345,7 @@ def replay(
     options: Options,
 ) -> MeshState:
     """The state after some snapshots whose verdicts are known, bit for bit as :func:`advance` left it with the same
-    options. It does not score, so it takes a fraction of the time.
-
-    Args:
-        checkpoint: the weights.
-        state: before the first of the snapshots.
-        steps: the snapshots since.
-        options: of the mesh.
-    """
+    options. It does not score, so it takes a fraction of the time."""
     for snapshot, memory in steps:
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
     return state
@@ -454,7 +437,6 @@ def build_meta_input(
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-    """The verdict of the mesh from the evidence of its parts."""
     whole, context = meta_input.reconstruction, meta_input.when
     verdict, memory = build_verdict(checkpoint.meta, meta_input.evidence, meta_input.memory, policy, context)
     verdict = replace(verdict, model_digest=checkpoint.digest)

@@ -24,12 +24,8 @@ OTHERS_SHARE = 0.5  # of a service's page score, that a callee which deviates as
 
 
 def root_cause_shares(evidence: Evidence, rows: IntArray, preferences: Array) -> Array:
-    """Return the probability of each of R candidates that the fault starts there, ``[R]``: a softmax over the nats that
-    speak for it, from its page score, and from what its calls and its callers' calls explain.
-
-    Args:
-        rows, preferences: as in :func:`suspects`.
-    """
+    """Return each candidate's probability that the fault starts there, ``[R]``: a softmax over the nats that
+    speak for it, from its page score, and from what its calls and its callers' calls explain."""
     nats = (page_nats(evidence) + attribution_nats(evidence) + preferences)[rows]
     odds = np.exp(nats - nats.max())
     shares: Array = odds / odds.sum()
@@ -76,7 +72,6 @@ def page_nats(evidence: Evidence) -> Array:
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
-    """Return the probability that an incident is in progress, 0 to 1."""
     with torch.inference_mode():
         logit = meta.incident_logit(detect_inputs(evidence, memory, level))
     return float(torch.sigmoid(logit))
@@ -122,7 +117,6 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, context: Ve
 
 
 def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, context: VerdictContext) -> tuple[Reason, ...]:
-    """Return ``Suspect.context``."""
     since = _deviating_since(evidence, row, memory, context.observed_at)
     facts = evidence.explanation.context.get(row, ())
     return tuple(_as_reason(fact, since) for fact in facts)

@@ -13,7 +13,7 @@ from model.incidents.policy import AlertPolicy, VerdictContext
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are
-HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
+HALF = 0.5  # times a namespace's or entry point's usual requests, below which their loss is major
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def follow_traffic(
     far = {change.scope: change for change in changes if change.is_far}
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
     sure = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
-    # The requests of a part of the mesh vary more than the sum.
+    # A part's requests vary more than the sum.
     unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
     above = follow_streaks(memory.above_traffic, far, unsure.confirm_of, now)
     certain = [scope for scope in far if is_confirmed(above, scope, sure if scope == MESH else unsure)]
@@ -109,7 +109,6 @@ def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenInc
 
 
 def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
-    """Keep the oldest incident of each scope."""
     oldest: dict[str, OpenIncident] = {}
     for incident in sorted(incidents, key=lambda i: (i.since, i.id)):
         oldest.setdefault(incident.scope, incident)

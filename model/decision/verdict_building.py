@@ -176,11 +176,7 @@ def add_reconstruction(
     policy: AlertPolicy,
     context: VerdictContext,
 ) -> tuple[Verdict, IncidentMemory]:
-    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
-
-    Args:
-        embedding: mean embedding, float32 ``[D]``.
-    """
+    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned."""
     history = memory.reconstruction
     if history.model != verdict.model_digest:
         history = ReconstructionHistory(verdict.model_digest)
@@ -206,7 +202,6 @@ def _may_last(evidence: Evidence) -> BoolArray:
 def _watch(
     evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> tuple[Watched, ...]:
-    """Return what is unusual, and not confirmed."""
     row = {name: i for i, name in enumerate(evidence.names)}
     watched_services = watch(evidence.names, memory, context.level, policy)
     return tuple(
@@ -270,7 +265,6 @@ def _describe(
 
 
 def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
-    """Build an incident of traffic."""
     change = next((candidate for candidate in evidence.traffic if candidate.scope == incident.scope), None)
     return Incident(
         id=incident.id,
@@ -298,7 +292,6 @@ def follow_alerts(
     policy: AlertPolicy,
     context: VerdictContext,
 ) -> MatchedIncidents:
-    """Match the groups of this snapshot with the open incidents that raise an alert."""
     found_groups = [
         FoundGroup(
             group,
@@ -328,7 +321,7 @@ def follow_alerts(
 def find_lost(
     evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, context: VerdictContext
 ) -> tuple[str, ...]:
-    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come. If they show
+    """Return the ids of incidents that were unseen for too long, although snapshots come. If they show
     nothing of most services, they are as good as missing."""
     is_blind = evidence.silence is not None and evidence.silence.share > BLIND_SHARE
     longest = policy.longest_gap_seconds if is_blind else min(UNSEEN_SECONDS, policy.longest_gap_seconds)
@@ -359,7 +352,6 @@ def _culprit(
 def first_evidence(
     evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> datetime:
-    """Return when the first deviation of a group began."""
     names = [evidence.names[row] for row in group.rows]
     now, interval = context.observed_at, context.interval_seconds
     return min((began(memory.tracks, name, context.level, policy, now, interval) for name in names), default=now)

@@ -1,4 +1,4 @@
-"""A sample of the calls of a mesh over a week: how many of them are new, and which services joined or left.
+"""A sample of a mesh's calls over a week: how many of them are new, and which services joined or left.
 
 Every call has a hash, and the sample has the calls with the smallest hashes (bottom-k sampling: Cohen and Kaplan 2007).
 It is a random sample, and it consists of the same calls each time, so what is new in it is what is new in the mesh.
@@ -28,7 +28,7 @@ class CallSample:
     """The sampled calls, in ascending order of their hashes.
 
     Attributes:
-        ends: uint32 ``[2, n]``, hashes of the names of caller and callee, see :func:`hash_ends`.
+        ends: uint32 ``[2, n]``, hashed names of caller and callee, see :func:`hash_ends`.
         first, seen: int32, blocks in which each was first and last seen.
         hours: uint8, the slots of the day in which each was seen, as bits. A nightly job makes no calls by day.
         bound: hashes up to this one are in the sample if their calls were seen in a week.
@@ -69,7 +69,7 @@ class CallSample:
         )
 
     def new_share(self, block: int, since: int) -> float:
-        """Return the share of the calls of a block that were first seen in block ``since`` or later, without the calls
+        """Return the share of a block's calls that were first seen in block ``since`` or later, without the calls
         of the service that has most of them: a single new service is no drift. Not a number without calls."""
         now = self.seen == block
         if not now.any():
@@ -105,13 +105,12 @@ class CallSample:
 
 
 def hash_ends(node_ids: Sequence[str], edge_index: IntArray) -> Hashes:
-    """Return the hashes of the names of caller and callee of each call, ``[2, E]``; the same on every machine."""
+    """Return the hashed names of each call's caller and callee, ``[2, E]``; the same on every machine."""
     names = np.fromiter((crc32(name.encode()) for name in node_ids), np.uint32, len(node_ids))
     return names[edge_index]
 
 
 def _hash_calls(ends: Hashes) -> Hashes:
-    """Return a hash of each call, ``[E]``, of its ends."""
     source, destination = ends.astype(np.uint64)
     mix = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
     mix = (mix ^ (mix >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)

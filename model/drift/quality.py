@@ -32,7 +32,7 @@ class DataQuality:
 
 
 def data_quality(window: Sequence[MeshSnapshot]) -> DataQuality:
-    """Return the quality of the newest of some snapshots, oldest first; at least one."""
+    """Return the quality of the newest snapshot; ``window`` has at least one, oldest first."""
     newest = window[-1]
     missing = {f"service.{name}": _share(newest.node_observed[:, i]) for i, name in enumerate(NODE_METRICS)}
     missing |= {f"call.{name}": _share(newest.edge_observed[:, i]) for i, name in enumerate(EDGE_METRICS)}

@@ -33,7 +33,7 @@ class Attribution:
     """The share of their callers' symptoms that C calls explain.
 
     Attributes:
-        errors: float32 ``[C]`` share of the rise of the caller's error rate that the call explains, 0..1. The calls of
+        errors: float32 ``[C]`` share of the caller's additional errors that the call explains, 0..1. The calls of
             a caller explain at most 1 together. 0 if the caller's errors did not rise, or not everything was measured.
         time: float32 ``[C]`` the same for the rise of its median latency.
     """
@@ -50,7 +50,6 @@ class Attribution:
         Args:
             calls: ``[2, C]`` rows of the candidates.
             errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of the calls to it.
-            disappearance: ``[M]`` surprise of disappearances.
             load: ``[M]`` requests relative to usual, without the retries that its own failures explain.
         """
         source, destination = calls
@@ -91,7 +90,7 @@ def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) ->
 def _divide(
     observation: Observation, edge_index: IntArray, rows: IntArray, callers: IntArray, rises: Floats, channel: int
 ) -> Array:
-    """Return the share of the rise of its caller's metric that each of the calls ``rows`` explains, ``[C]``; 0 for
+    """Return the share of its caller's rise that each of the calls ``rows`` explains, ``[C]``; 0 for
     other callers. Usually the metric of hardly any caller rose.
     """
     share = np.zeros(len(rows), np.float32)

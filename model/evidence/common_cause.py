@@ -20,10 +20,10 @@ from model.snapshot import BoolArray, IntArray, number_namespaces
 from model.state.mesh_state import MeshState, Observation
 
 MIN_CALLS = 2  # that have to share a cause, and services of a namespace
-MOST_OF = 0.8  # of the requests of what calls share, and of the services of a namespace, that have to suffer
+MOST_OF = 0.8  # share of a cause's requests, and of a namespace's services, that have to suffer
 MIN_SIGMAS = 2.0  # of a call's symptom, from which it may be lost on the way
-MIN_FAILING = 0.05  # rise of the share of a call's requests that fail on the way
-ON_THE_WAY = 0.3  # of the rise of a call's symptom, that has to be lost on the way
+MIN_FAILING = 0.05  # additional share of a call's requests that fail on the way
+ON_THE_WAY = 0.3  # share of a symptom's rise that has to be lost on the way
 UNKNOWN = 0.02  # share of the requests that a callee answers, up to which little is known about the way to it
 MIN_RATE = 0.05  # 1/s, below which a change of the requests says nothing
 MAX_RETRIES = 5  # of a request, that are usual
@@ -69,7 +69,6 @@ class CommonCauses:
         return np.isin(self.errors, OF_CALLER)
 
     def of(self, channel: int) -> IntArray:
-        """What the calls share, by the channel of their symptom."""
         return self.latency if channel == P50 else self.errors
 
 
@@ -126,7 +125,6 @@ def load_of(state: MeshState, observation: Observation, is_retried: BoolArray, k
 
     Args:
         is_retried: ``[E]`` by :func:`find_retried`.
-        keep: ``[M]`` rows of the services.
     """
     rows = np.flatnonzero(is_retried)
     call_rate = EDGE_CHANNELS[RATE].invert(observation.edge.value[rows, RATE])
@@ -234,7 +232,7 @@ def _on_the_way(call: Floats, callee: Floats, channel: int) -> Floats:
 
 
 def _seen_by_others(destination: IntArray, rows: IntArray, symptom: Floats, requests: Floats) -> Floats:
-    """Return what the other callers of the callees of some calls see, ``[R]``: the mean, weighted by requests; NaN
+    """Return what the other callers of the same callees see, ``[R]``: the mean, weighted by requests; NaN
     without any."""
     count = int(destination.max()) + 1
     all_of, total_symptom = (

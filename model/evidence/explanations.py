@@ -73,7 +73,7 @@ ALIKE = (  # series of the same symptom: a slow service is slow at the median, a
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
 LOAD_SIGMAS = 2.0  # least change of the load to report
 MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
-MIN_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
+MIN_FAILING = 0.02  # rise in the error rate of calls to one service, from which they are reported
 FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes before what follows from it
 
 
@@ -119,7 +119,6 @@ class _Table:
 
     @classmethod
     def empty(cls, candidates: int) -> Self:
-        """Return a table in which nothing is unusual."""
         shape = candidates, len(SERIES)
         surprise, worth, now, usual = np.zeros((4, *shape), np.float32)
         return cls(surprise, worth, now, usual, np.full(shape, -1))
@@ -143,7 +142,6 @@ def explain(mesh: ScoredMesh, kinds: Array, is_dropped: BoolArray, keep: IntArra
     """Select the reasons for the candidates.
 
     Args:
-        kinds: ``[N, K]`` evidence.
         is_dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
         keep: ``[M]`` rows of the candidates.
     """
@@ -205,7 +203,6 @@ def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, in
 
 
 def _add_own(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
-    """Add the candidates' own series, in place."""
     node, expected = mesh.observation.node, mesh.surprise.node_expected[keep]
     own = mesh.surprise.node[keep]
     worth = own * matters(node.value[keep], expected, mesh.repeats[0][keep], mesh.floors)

@@ -65,7 +65,7 @@ class Evidence:
         traffic: requests from outside that are not as usual.
         rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
         schedule: of regular work, this snapshot included; None: unknown.
-        attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
+        attribution: the share of its caller's symptoms that each call explains; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -114,7 +114,6 @@ def gather(
     policy: AlertPolicy,
     threshold: float,
 ) -> Evidence:
-    """Compute the evidence of every service and select the candidates."""
     surprise = with_rare_failures(observation, surprise)
     mesh = ScoredMesh(state, observation, mesh_scores, surprise, policy.latency_floor_seconds)
     kinds = series_evidence(mesh)
@@ -168,7 +167,6 @@ def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -
     notice.
 
     Args:
-        kinds: ``[N, K]`` evidence.
         short: ``[N]`` surprise of resources.
     """
     state = mesh.state
@@ -249,7 +247,6 @@ def _first(order: IntArray, muted: BoolArray) -> IntArray:
 
     Args:
         order: ``[N]`` rows, the most interesting first.
-        muted: ``[N]``.
     """
     first = order[:MAX_CANDIDATES]
     if not muted.any():
@@ -262,11 +259,7 @@ MAX_NAMED = 50  # silent services
 
 
 def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
-    """Return the silence of a mesh, the services that are silent for longest first; None if none is.
-
-    Args:
-        silent: bool ``[N]``.
-    """
+    """Return the silence of a mesh, the services that are silent for longest first; None if none is."""
     rows = np.flatnonzero(silent)
     if not len(rows):
         return None

@@ -1,4 +1,4 @@
-"""Shifts of the page level and of the level of notices, by feedback and sensitivity, and how large they have to be."""
+"""Shifts of the levels of alerts and notices, by feedback and sensitivity, and how large they have to be."""
 
 from collections.abc import Sequence
 

@@ -16,7 +16,7 @@ from model.state.filters import SEEN
 from model.state.mesh_state import MeshState
 
 ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
-MOST_OF_TIME = 0.8  # of the snapshots of a mesh
+MOST_OF_TIME = 0.8  # of a mesh's snapshots
 KEPT = 0.7  # of the usual calls to all versions, from which callers miss none
 _VERSION = re.compile(r"-(canary|stable|primary|baseline|preview|experiment|next|new|old|blue|green|rc\d*|v\d+[\w.]*)$")
 
@@ -47,9 +47,6 @@ def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:
     """Return, for each of k services, the rows of the services with which it may share its traffic.
 
     These are its other versions by name, and new services of its namespace that its callers began to call.
-
-    Args:
-        rows: ``[k]`` of the services.
     """
     if not len(rows):
         return []
@@ -102,7 +99,6 @@ def is_absorbed(state: MeshState, gone: BoolArray, now: Array, usual: Array) -> 
     """Return which services ``[N]`` are gone without harm: their callers make their calls to other versions.
 
     Args:
-        gone: ``[N]`` services that are gone.
         now, usual: ``[E]`` requests of all calls, 1/s.
     """
     absorption = np.zeros(len(gone), bool)

@@ -175,11 +175,7 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
 
 
 def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
-    """Return whether the newer blocks rise steadily, and farther than they went up and down before.
-
-    Args:
-        block: length of a block, s.
-    """
+    """Return whether the newer blocks rise steadily, and farther than they went up and down before."""
     if np.isfinite(older).sum() < MIN_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
     highest, lowest = float(np.nanmax(older)), float(np.nanmin(older))
@@ -286,7 +282,6 @@ def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> 
 
     Args:
         now: memory utilization, 0 to 1.
-        block: length of a block, s.
         age: how long ago the newest block ended, s.
     """
     if len(past) < FIRST + RISING:

@@ -17,10 +17,10 @@ from model.state.mesh_state import MeshState, Observation
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
 HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms its users in full
 MOST_HARM = 0.85  # from which it harms in full: measured, harm differs from one snapshot to the next
-HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
+HARMLESS_SHARE = 0.5  # of a resource's surprise, if it measurably harms no request
 MIN = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
-MIN_SHARE = 0.1  # of the rise of a latency that matters by itself, from which it is harm
+MIN_SHARE = 0.1  # of a latency's rise that matters by itself, from which it is harm
 FAILS = 0.005, 0.02  # more of the requests: from, in full
 MIN_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
 CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
@@ -35,7 +35,6 @@ def weigh_resources(
     beyond that: how strongly a service deviates is for the measurements to say.
 
     Args:
-        kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]

@@ -95,7 +95,6 @@ class ScoredMesh:
 
     @cached_property
     def causes(self) -> CommonCauses:
-        """What the calls share that are slow or fail on the way."""
         return find_common_causes(self.state, self.observation, self.floors.p50)
 
     @cached_property

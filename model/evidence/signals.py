@@ -232,6 +232,5 @@ def _grown(depth: Array) -> float:
 
 
 def _tau(values: Array) -> float:
-    """Return Kendall's tau of values with time."""
     first, second = np.triu_indices(len(values), 1)
     return float(np.sign(values[second] - values[first]).mean()) if len(first) else 0.0

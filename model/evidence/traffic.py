@@ -56,7 +56,7 @@ class TrafficChange:
 
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss or of a gross surge, in decades; 0 for another surge, which harms no one."""
+    """Return the surprise of a loss or a gross surge, in decades; 0 for another surge, which harms no one."""
     return EVENT_SURPRISE if change.is_far and change.is_gross else 0.0
 
 
@@ -67,7 +67,7 @@ class _Scopes:
     Attributes:
         names: of C scopes, the widest first.
         rows: entry points ``[S']`` of all scopes, one scope after the other.
-        scope: ``[S']`` position of the scope of each.
+        scope: ``[S']`` the position of its scope.
     """
 
     names: tuple[str, ...]
@@ -129,7 +129,6 @@ def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
 
 
 def contains(scope: str, other: str) -> bool:
-    """Return whether a scope is another one or has it as a part."""
     return scope in (MESH, other) or (scope.endswith("/*") and other.startswith(scope[:-1]))
 
 

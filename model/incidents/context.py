@@ -1,7 +1,7 @@
 """Planned changes and Kubernetes events near the services of an incident. They are context and change no score.
 
 The detector reports the changes that it takes into account, at services that deviate, and forgets them after a few
-minutes. People also need to know of a deploy of the first suspect, and of one a quarter of an hour ago.
+minutes. People also need to know whether the first suspect was deployed, and what changed 15 minutes ago.
 """
 
 from collections.abc import Iterable, Sequence

@@ -123,8 +123,6 @@ def normal_scores(
     Args:
         scores, times: without alerts, and when (Unix, s).
         incident_scores: time and score of snapshots with an open incident.
-        past: incidents that raised alerts.
-        feedback: on them.
     """
     quiet, alerted = np.array([times, scores], np.float64), np.array(incident_scores, np.float64).reshape(-1, 2).T
     false_alarms = [judgement for judgement in feedback if not judgement.was_incident]
@@ -137,7 +135,6 @@ def normal_scores(
 
 
 def _is_within(spans: Iterable[PastIncident | Feedback], times: Times) -> BoolArray:
-    """Return which times are within one of these spans."""
     inside = np.zeros(len(times), bool)
     for span in spans:
         inside |= (times >= span.since.timestamp()) & (times <= span.until.timestamp())

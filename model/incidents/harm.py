@@ -47,7 +47,6 @@ def add_severity(
 
     Args:
         floor: least rise of a latency that matters, s.
-        entry_points: of the mesh, by name.
     """
     alerts = [incident for incident in verdict.alerts if not incident.scope]
     if not alerts or not window:

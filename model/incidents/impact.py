@@ -34,11 +34,7 @@ MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do no
 
 
 def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot], entry_points: Collection[str]) -> Verdict:
-    """Return the verdict with the impact of its incidents; nothing else changes.
-
-    Args:
-        entry_points: of the mesh, by name.
-    """
+    """Return the verdict with the impact of its incidents; nothing else changes."""
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
 
     def estimate(incident: Incident) -> Impact:

@@ -85,7 +85,7 @@ def join_groups(first: Group, second: Group) -> Group:
 
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
-CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
+CLEAR_SHARE = 0.5  # root-cause score from which the first suspect is the culprit
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,6 @@ def match_incidents(
     culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
-        interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
         above: the deviating services above the threshold. Only they stop a recovery that has begun.
         lately: that ended so short a time ago that the same fault would be the same incident.
@@ -269,13 +268,12 @@ def _find_simultaneous(
 
 
 def _main_namespace(services: Iterable[str]) -> str:
-    """Return the namespace of most of these services, the first one by name of several."""
+    """Return the namespace with most of these services; of equal ones, the first by name."""
     counts = Counter(sorted(map(namespace_of, services)))
     return max(counts, key=counts.__getitem__, default="")
 
 
 def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> bool:
-    """Return whether a culprit is of another fault than an incident."""
     if not culprit.service or culprit.arose is None or not incident.suspects:
         return False
     return culprit.arose > incident.since + onset and culprit.service not in likely_services(incident)

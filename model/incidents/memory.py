@@ -22,7 +22,7 @@ from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_s
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
 SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
-NOT_STORED = {"stored": False}  # of fields that are of one snapshot, that follow from others, or are stored elsewhere
+NOT_STORED = {"stored": False}  # for fields that are of one snapshot, that follow from others, or are stored elsewhere
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
@@ -35,7 +35,7 @@ class IncidentMemory:
         incident_scores: time and mesh score of snapshots with an open incident, oldest first.
         threshold: of the newest snapshot, and its time (Unix, s); None before the first one.
         tracks: page scores of the services that were unusual in one of the last snapshots.
-        above_notice: services above the level of notices in one of the last n snapshots.
+        above_notice: services above the notice level in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
         ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
@@ -47,7 +47,7 @@ class IncidentMemory:
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         mutes: set by people, in force and to come, in the order in which they were set.
-        schedule: of the regular work of services, see ``schedule.py``.
+        schedule: of the services' regular work, see ``schedule.py``.
         reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
@@ -265,11 +265,9 @@ class IncidentMemory:
         return replace(self, tracks=tracks, above_notice=notice, above_traffic=traffic)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
-        """Remove the feedback on an incident."""
         return replace(self, feedback=tuple(judgement for judgement in self.feedback if judgement.incident != incident))
 
     def remove_mute(self, mute: str) -> "IncidentMemory":
-        """Remove a mute."""
         return replace(self, mutes=tuple(entry for entry in self.mutes if entry.id != mute))
 
     def without_muted(self) -> "IncidentMemory":

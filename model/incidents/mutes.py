@@ -53,13 +53,11 @@ class ActiveMutes:
     levels: dict[str, float] = field(default_factory=dict)
 
     def is_muted(self, names: Sequence[str]) -> BoolArray:
-        """Return which of these services are muted, ``[N]``."""
         if not self.mutes:
             return np.zeros(len(names), bool)
         return matches((pattern for mute in self.mutes for pattern in patterns(mute)), names)
 
     def drop_muted(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the services without the muted ones."""
         return tuple(name for name, is_muted in zip(names, self.is_muted(names).tolist(), strict=True) if not is_muted)
 
     def level_shifts(self, names: Sequence[str]) -> Array:
@@ -72,7 +70,7 @@ class ActiveMutes:
         return np.fromiter(shifts, np.float32, len(names))
 
     def with_hidden(self, hidden_services: Sequence[str]) -> tuple[MuteInForce, ...]:
-        """Return the mutes, each with the services of ``hidden_services`` that it covers."""
+        """Return the mutes, each with the services among these that it hides."""
         if not hidden_services:
             return self.mutes
         masks = [matches(patterns(mute), hidden_services).tolist() for mute in self.mutes]
@@ -113,7 +111,6 @@ def active_mutes(
 
 
 def patterns(mute: Mute | MuteInForce) -> tuple[str, ...]:
-    """Return the patterns of a mute, for :func:`matches`."""
     return mute.services or (EVERY,)
 
 

@@ -1,6 +1,6 @@
 """The share of error budgets that an incident uses, at the front doors for which people named objectives.
 
-An objective promises that a share of the requests of a service succeeds, or is fast, over some days. The rest is its
+An objective promises that a share of a service's requests succeeds, or is fast, over some days. The rest is its
 error budget. What an incident uses is counted from its first evidence on, snapshot by snapshot, while the service is
 one of the incident's. When it leaves, the counters stay, and go on when it comes back:
 
@@ -121,7 +121,6 @@ def slow_share(median: float | None, high: float | None, limit: float) -> float:
 
     Args:
         median, high: 50th and 99th percentile of the latency, s; None: not measured.
-        limit: s.
     """
     if median is None or high is None or median <= 0:
         return 0.0

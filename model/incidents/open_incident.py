@@ -16,7 +16,7 @@ from model.incidents.kind import reason_kind
 from model.snapshot import PlannedChange
 from model.verdict import MAX_SUSPECTS, MOVED, IncidentKind, NearbyChange, Reason, Severity, Suspect, first_service
 
-LEADS = 0.5  # of the root-cause score of all suspects, from which the first one leads
+LEADS = 0.5  # root-cause score from which the first suspect leads
 LED = 3  # snapshots that a suspect has to lead, so that it stays in the list
 LEAD_SHARE, MIN_SHARE = 0.25, 0.01  # of the score, for all of them just after they led, and at last for each
 HALF_LIFE = 20.0  # snapshots after which their share is half as large
@@ -182,7 +182,7 @@ RETURNED = 4  # such snapshots in a row, after which a service leaves it
 REOPENS_SECONDS = 360.0  # after its end, in which the same fault is the same incident
 FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
 STRONGER = 1.3  # times the peak, for new suspects after the onset
-LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
+LIKELY_SHARE = 0.1  # root-cause score from which a suspect explains what a group does
 MAX_BESIDE = 2  # reasons beside calls that moved
 MAX_CHANGES = 10  # planned changes kept with an incident
 
@@ -202,7 +202,7 @@ class OpenIncident:
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
-        scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
+        scope: as in :class:`~model.verdict.Incident`; empty unless it is about traffic.
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.
         spent: of error budgets, as ``objectives.Spent``.
@@ -236,7 +236,6 @@ class OpenIncident:
 
     @property
     def is_alert(self) -> bool:
-        """Whether it is more than a notice."""
         return self.severity is not Severity.NOTICE
 
     def with_strongest(
@@ -358,7 +357,6 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
 
 
 def reopen(incident: OpenIncident) -> OpenIncident:
-    """Return an incident that ended, and begins again."""
     again = replace(incident, members=(), normal_for={}, quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
     return replace(again, recurrences=incident.recurrences + 1)
 

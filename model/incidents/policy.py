@@ -64,7 +64,6 @@ class AlertPolicy:
 
     @property
     def change_memory(self) -> int:
-        """Snapshots for which a planned change is remembered."""
         return max(self.change_intervals, self.mute_intervals) + 1
 
     @property
@@ -110,7 +109,7 @@ class VerdictContext:
         sequence: snapshots counted, this one included.
         learned: snapshots learned from, this one included.
         interval_seconds: between snapshots, s.
-        level, notice_level: threshold of alerts and level of notices, surprise.
+        level, notice_level: threshold of alerts and notice level, surprise.
     """
 
     observed_at: datetime

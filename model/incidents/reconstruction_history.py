@@ -31,9 +31,9 @@ MIN, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and fr
 LONGER, DISPLACEMENT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
-UNKNOWN = 0.0  # in place of the displacement of the first snapshots
-SHRINKAGE = 10  # snapshots: weight of the mean variance of all dimensions in the variance of each
-MIN_VARIANCE = 1e-8  # of a dimension of the mean embedding
+UNKNOWN = 0.0  # in place of the first snapshots' displacement
+SHRINKAGE = 10  # snapshots: weight of the dimensions' mean variance in each one's variance
+MIN_VARIANCE = 1e-8  # of the mean embedding, by dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ReconstructionHistory:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.
         past: float64 ``[3, T]``: times of the snapshots (Unix, s), oldest first and at most ``KEPT``, and their losses
             and displacements; the displacement of the first ones is ``UNKNOWN``.
-        moments: float32 ``[2, D]``, mean and variance of each dimension of the mean embedding; D is 0 before the first
+        moments: float32 ``[2, D]``, mean and variance of the mean embedding by dimension; D is 0 before the first
             snapshot.
         pending: the newest of these snapshots that are above a threshold; they count if their run stays short.
         above: the last snapshots as bits, the newest lowest: whether they were above a threshold.
@@ -60,7 +60,6 @@ class ReconstructionHistory:
 
     @property
     def snapshots(self) -> int:
-        """Number of snapshots in the history."""
         return int(self.past.shape[1])
 
     def displacement(self, embedding: Array) -> float | None:
@@ -126,10 +125,6 @@ def follow_reconstruction(
     alerted: bool,
 ) -> tuple[Reconstruction, ReconstructionHistory]:
     """Compare the mesh as a whole with its history, and learn from it.
-
-    Args:
-        embedding: mean embedding, float32 ``[D]``.
-        alerted: whether an alert is open, of which nothing is learned.
 
     Returns:
         The comparison, and the history after the snapshot.

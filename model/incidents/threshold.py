@@ -8,7 +8,7 @@ again. So the *decisive score* of a service is the page score that it has now an
 
 in descending order, with the numbers of :class:`~model.incidents.policy.AlertPolicy`. A score far above the threshold
 needs two snapshots less, and a moderate one that lasts for minutes counts more. The score of the mesh is the largest
-one of its services and of its traffic.
+one of its services and traffic.
 
 An alert opens if and only if the score of the mesh reaches the *threshold*. That is the higher one of what the promised
 number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
@@ -117,11 +117,7 @@ def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, m
 
 def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now: datetime, interval: float) -> datetime:
     """Return when the present deviation of a service began: with the first snapshot above the threshold, or with the
-    first of those that count as lasting.
-
-    Args:
-        interval: between snapshots, s.
-    """
+    first of those that count as lasting."""
     track = tracks.get(name)
     if track is None:
         return now
@@ -142,7 +138,6 @@ def next_threshold(
         scores: decisive scores of the mesh without alerts.
         before: threshold of the snapshot before, and its time; None while the mesh is younger than
             ``SETTLES_SECONDS``.
-        now: time, Unix, s.
     """
     threshold = base
     if len(scores):
@@ -155,11 +150,9 @@ def next_threshold(
 
 
 def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
-    """Return the tracks without some services."""
     gone = set(names)
     return tracks if gone.isdisjoint(tracks) else {name: track for name, track in tracks.items() if name not in gone}
 
 
 def _nth(table: Array, n: int, of: int) -> Array:
-    """Return the n-th largest of the first ``of`` columns, ``[M]``."""
     return np.sort(table[:, :of], axis=1)[:, of - n]

@@ -51,7 +51,6 @@ def _trend(incident: Incident, window: Sequence[MeshSnapshot]) -> IncidentTrend 
 
 
 def _compare(excess: Sequence[float]) -> IncidentTrend:
-    """Return how the last third of an excess differs from the first one."""
     third = len(excess) // 3
     before, now = (max(median(part), 0.0) for part in (excess[:third], excess[-third:]))
     if now >= FACTOR * before and now > 0:

@@ -25,7 +25,7 @@ from model.state.change_impact import (
 )
 from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
 
-RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
+RATE_WEIGHT = 1000.0  # weight of the shipped exceedance rate, snapshots
 SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
@@ -82,7 +82,7 @@ class SeriesTail:
     def surprise(self, level: Array) -> Array:
         """Return the surprise ``-log10 p`` of levels ``[SCALES, N, C]``, from 0 to 15: ``[N, C]``.
 
-        It is the strongest time scale's surprise, less ``log10`` of the number of scales (Bonferroni). Series without a
+        It is the strongest time scale's surprise, corrected for the number of scales (Bonferroni). Series without a
         measurement have surprise 0. Below the start of the tail, surprise rises linearly from 0 to the surprise of the
         start: ranks in the body carry little information, and only the tail decides.
         """

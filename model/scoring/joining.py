@@ -90,13 +90,12 @@ def join(parts: Sequence[PartitionTask]) -> Joined:
 
 
 def split(joined_score: PartitionScore, graph: Joined, parts: Sequence[PartitionTask]) -> list[PartitionScore]:
-    """The scores of the parts, from the scores of their joined graph."""
     rows = zip(parts, graph.core, graph.owned, strict=True)
     return [joined_score.part_of(part.part, core, owned, part.boundary) for part, core, owned in rows]
 
 
 def _by_snapshot(tasks: Sequence[PartitionTask]) -> list[list[int]]:
-    """The positions of the tasks of each snapshot. A task whose snapshot is not known is alone."""
+    """Return each snapshot's tasks by position. A task whose snapshot is not known is alone."""
     positions: dict[str, list[int]] = {}
     for index, task in enumerate(tasks):
         positions.setdefault(task.snapshot or f"task {index}", []).append(index)
@@ -113,7 +112,6 @@ def _count(ids: Sequence[RowIds]) -> int:
 
 
 def _occurring(ids: Sequence[RowIds]) -> BoolArray:
-    """For each id up to the largest, whether it occurs."""
     occurs = np.zeros(max((int(rows.max()) + 1 for rows in ids if len(rows)), default=0), np.bool_)
     for rows in ids:
         occurs[rows] = True

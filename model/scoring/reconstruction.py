@@ -55,7 +55,7 @@ class ReconstructionInput:
 def sample_services(state: MeshState) -> IntArray:
     """Return the rows ``[S]`` of the services whose pairs are looked at, ascending; all of them in a small mesh.
 
-    It is a systematic sample: evenly spaced rows from a random first one, which takes a tenth of the time of single
+    It is a systematic sample: evenly spaced rows from a random first one, ten times as fast as single
     draws. It depends on the mesh and on the time of its newest snapshot, so that a repeated snapshot and every replica
     have the same one.
     """
@@ -68,7 +68,6 @@ def sample_services(state: MeshState) -> IntArray:
 
 
 def error_of_calls(logits: Array) -> float:
-    """Return the sum of ``(1 - p)^2`` over calls with these logits."""
     if not len(logits):
         return 0.0
     missing = 1 / (1 + np.exp(logits.clip(-30, 30)))
@@ -81,11 +80,9 @@ def reconstruction_input(
     """Return what the loss needs.
 
     Args:
-        edge_index: ``[2, E]`` of the mesh.
         present: bool ``[E]``: whether the call was made in this snapshot.
         structure: float32 ``[E]`` logits of the calls within parts; not a number between parts.
         embeddings: float32 ``[S, D]`` of the sampled services.
-        mean: float32 ``[D]``, mean embedding of all services.
     """
     source, destination = edge_index
     to_others = source != destination

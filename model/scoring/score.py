@@ -1,4 +1,4 @@
-"""Scoring of one part of a mesh: a pure function of its arguments, so that any replica can score any part.
+"""Scoring of a mesh part: a pure function of its arguments, so that any replica can score any part.
 
 Deviations from the past and the standing among other services are computed over the whole mesh before the cut and
 arrive as inputs. Tails need the memory of a series and stay with the state. So no state travels.
@@ -36,13 +36,13 @@ class PartitionTask:
         edges: float32 ``[e, EDGE_INPUTS]``; owned calls first.
         edge_index: int32 ``[2, e]`` rows of ``nodes``.
         attended_callers, attended_callees: bool ``[e]``.
-        core: number of rows of ``nodes`` that are core.
-        owned: number of rows of ``edges`` that are owned.
+        core: number of core rows in ``nodes``.
+        owned: number of owned rows in ``edges``.
         boundary: int64 rows of core services whose embeddings are returned: services with calls to other parts, and
             the sample for the reconstruction loss.
         snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
-        services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
-        calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
+        services: int32 ``[n]``, rows of these services in that snapshot.
+        calls: int32 ``[e]``, rows of these calls in that snapshot.
         topology: of an uncut mesh, whose neighbours are sorted already; None: they are sorted for the pass.
     """
 
@@ -67,7 +67,7 @@ class PartitionTask:
 
     @property
     def halo(self) -> int:
-        """Number of services of other parts, which are computed there too."""
+        """Number of services that belong to other parts and are computed there too."""
         return len(self.nodes) - self.core
 
 
@@ -94,7 +94,7 @@ class PartitionScore:
     def part_of(
         self, part: int, core: IntArray | slice, owned: IntArray | slice, boundary: IntArray | BoolArray
     ) -> "PartitionScore":
-        """Return the score of one of the parts that were scored together, with ``embeddings`` of all services.
+        """Return a part's score from the score of all parts together, with ``embeddings`` of all services.
 
         Args:
             core, owned: rows of its core services and owned calls.

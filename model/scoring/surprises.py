@@ -13,7 +13,7 @@ from model.state.mesh_state import MeshState, Observation
 
 @dataclass(frozen=True, slots=True)
 class Surprises:
-    """Calibrated surprise of every series of a mesh, ``-log10 p`` from 0 to 15.
+    """Calibrated surprise of a mesh's series, ``-log10 p`` from 0 to 15.
 
     Attributes:
         node, edge: ``[N, 9]``, ``[E, 5]``: after subtracting what the neighbours explain.

@@ -73,7 +73,6 @@ def align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tu
 
 
 def _forget_absent(state: MeshState, window_size: int) -> MeshState:
-    """Remove the services and calls that were absent for more than W snapshots."""
     nodes = state.node_absent < window_size
     edges = (state.edge_absent < window_size) & nodes[state.edge_index].all(axis=0)
     if nodes.all() and edges.all():

@@ -39,7 +39,6 @@ def exposures(is_changed: BoolArray, late: BoolArray, edge_index: IntArray) -> t
     Args:
         is_changed: ``[N]`` services that are being changed.
         late: ``[N]`` changed services whose neighbours do not show it any more.
-        edge_index: ``[2, E]``.
     """
     node, edge = np.full(len(is_changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
     if is_changed.any():

@@ -72,7 +72,6 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
 
 
 def count_snapshot(state: MeshState, observation: Observation) -> ValueCounts:
-    """Count the values of a snapshot; ``state`` is the one after it."""
     nodes, edges = observation.node_present, observation.edge_present
     source, destination = state.edge_index[:, edges]
     degrees = np.stack([np.bincount(end, minlength=len(nodes)) for end in (destination, source)], axis=1)

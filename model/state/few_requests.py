@@ -64,11 +64,9 @@ class Counts:
 
     @classmethod
     def none(cls, rows: int) -> "Counts":
-        """Return the counts of new services or calls."""
         return cls(tuple(np.zeros((LAST, 2, rows), np.uint16)), np.zeros((3, rows), np.float32))
 
     def add_rows(self, rows: int) -> "Counts":
-        """Return the counts with new services or calls at the end."""
         new = Counts.none(rows)
         return Counts(
             tuple(np.concatenate(pair, axis=1) for pair in zip(self.recent, new.recent, strict=True)),
@@ -76,7 +74,6 @@ class Counts:
         )
 
     def keep_rows(self, rows: BoolArray) -> "Counts":
-        """Return the counts of some of the services or calls."""
         return Counts(tuple(of[:, rows] for of in self.recent), self.usual[:, rows])
 
 
@@ -94,7 +91,6 @@ def count_failures(
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
             place.
         filters: before the snapshot, ``[13, N, C]``.
-        measured: ``[N, C]``.
         requests: in the snapshot, ``[N]``; many if unknown.
         is_paused: ``[N]`` rows that may be part of an incident.
 

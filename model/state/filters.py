@@ -1,4 +1,4 @@
-"""Filters: the memory of one channel of one service or call, and the deviation from it.
+"""Filters: the memory of one channel in one service or call, and the deviation from it.
 
 A filter is thirteen numbers with O(1) work per snapshot: a fast and a slow pair of robust centre and variance, the
 deviation averaged over 4 and 16 snapshots (its trajectory), how often the channel was seen, and how often and how far
@@ -52,7 +52,7 @@ _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """Deviation of each channel of N rows from its own past; C channels.
+    """Deviation of N rows from their own past in C channels.
 
     Attributes:
         now: float32 ``[N, C]`` sigmas, in this snapshot.
@@ -181,7 +181,6 @@ def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, Array, A
 def _deviation(
     before: Array, value: Array, now: Array, level: Array, expected: Array, spread: Array, observed: BoolArray
 ) -> Deviation:
-    """Put together the deviation from the filters ``before`` the snapshot."""
     return Deviation(
         now=now,
         past_short=before[SHORT],

@@ -26,7 +26,6 @@ def new_history(count: int) -> History:
 
 
 def block_length(interval_seconds: float) -> int:
-    """Return the snapshots of a block."""
     return max(1, round(BLOCK_SECONDS / interval_seconds))
 
 

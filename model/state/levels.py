@@ -76,7 +76,7 @@ def accept_another_load(state: MeshState, values: ChannelValues, rows: BoolArray
 def _move_centres(
     filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], max_change: float
 ) -> Array:
-    """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``max_change`` at most.
+    """Return filters whose fast centres moved to these rows' values ``[N, C]``, by ``max_change`` at most.
     Errors keep their centres, and if ``max_change`` is limited, latencies move less."""
     moves = np.array([channel.name != "error_rate" for channel in channels])
     slower = min(max_change, UNSEEN_SLOWER) if max_change < ANY_CHANGE else max_change

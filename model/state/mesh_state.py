@@ -44,7 +44,7 @@ class MeshState:
         learned_at: time of the newest snapshot learned from.
         interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first; stored separately.
-        memory: open incidents, and the memory of alerting and of the threshold.
+        memory: open incidents, and what alerting and the threshold remember.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 

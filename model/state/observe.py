@@ -55,7 +55,6 @@ def observe(
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
         neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.topology`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
-        longest_gap: s without a snapshot, after which open incidents are given up.
         entry_points: node ids that get requests from outside although other services call them too.
 
     Returns:
@@ -262,7 +261,7 @@ def _robust_z_scores(value: Array, observed: BoolArray) -> Array:
 
 
 def _medians(value: Array, observed: BoolArray, count: IntArray) -> Array:
-    """Return the upper median ``[C]`` of the observed rows of each column. One sort of all columns is far cheaper than
+    """Return each column's upper median ``[C]`` over its observed rows. One sort of all columns is far cheaper than
     separate medians."""
     sorted_columns = np.where(observed, value, np.float32(np.inf)).T.copy()
     sorted_columns.sort(axis=1)

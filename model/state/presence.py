@@ -68,8 +68,6 @@ def find_presence(
 
     Args:
         node_filters, edge_filters: ``[13, n, 9]``, ``[13, e, 5]`` before the snapshot; rows added with it are missing.
-        edge_index: ``[2, E]``.
-        interval_seconds: between snapshots, s.
     """
     count = len(rows.node_features)
     source, destination = edge_index

@@ -85,9 +85,6 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 def unpack_step(data: bytes, full: IncidentMemory) -> IncidentMemory:
     """Read the bytes of :func:`pack_step`.
 
-    Args:
-        full: the memory of the full state before it.
-
     Raises:
         IncompatibleWeights: the bytes are not a step, or have another layout.
     """
@@ -113,7 +110,6 @@ def _take_apart(value: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
 
 
 def _put_together(kind: type[T], document: Mapping[str, Any], prefix: str, arrays: Arrays) -> T:
-    """Return the dataclass of which :func:`_take_apart` made a document and arrays."""
     values: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in _stored(kind):
@@ -199,7 +195,6 @@ def _join_arrays(document: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Return the document and the arrays of these bytes."""
     arrays = load(data)
     document = json.loads(arrays.pop("document").tobytes())
     if document["layout"] != LAYOUT:

@@ -35,7 +35,6 @@ def sort_neighbours(listener: IntArray, speaker: IntArray, attended: BoolArray, 
 
     Args:
         listener, speaker: ``[E]`` rows of the service that attends to each call, and of the other one.
-        attended: ``[E]``.
     """
     edges = np.flatnonzero(attended)
     of = listener[edges]
@@ -83,34 +82,30 @@ class Topology:
 
     @cached_property
     def callers(self) -> SortedNeighbours:
-        """The callers that each service attends to."""
         source, destination = self.edge_index
         return sort_neighbours(destination, source, self.attended_callers, self.services)
 
     @cached_property
     def callees(self) -> SortedNeighbours:
-        """The callees that each service attends to."""
         source, destination = self.edge_index
         return sort_neighbours(source, destination, self.attended_callees, self.services)
 
     @cached_property
     def outgoing_counts(self) -> IntArray:
-        """Number of calls that each service makes, ``[N]``."""
         return np.bincount(self.edge_index[0], minlength=self.services)
 
     @cached_property
     def incoming_counts(self) -> IntArray:
-        """Number of calls to each service, ``[N]``."""
         return np.bincount(self.edge_index[1], minlength=self.services)
 
     @cached_property
     def chances_as_caller(self) -> Array:
-        """``log10`` of the number of calls that each service makes, ``[N]``; 0 if it makes none."""
+        """``log10`` of each service's outgoing calls, ``[N]``; 0 if it makes none."""
         return _decades(self.outgoing_counts)
 
     @cached_property
     def chances_as_callee(self) -> Array:
-        """``log10`` of the number of calls to each service, ``[N]``; 0 if there are none."""
+        """``log10`` of each service's incoming calls, ``[N]``; 0 if there are none."""
         return _decades(self.incoming_counts)
 
 
@@ -134,7 +129,6 @@ def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, li
     services (figures in docs/research-log.md).
 
     Args:
-        traffic: ``[E]``.
         listener: ``[E]`` row of the service at this side of each call.
         foreign: ``[E]`` whether the call crosses namespaces.
     """

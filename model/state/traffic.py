@@ -6,7 +6,7 @@ than ``HELD``, so a loss does not become normal by itself; a surge becomes norma
 surge is not a loss: the level before it is remembered for a day. Neither is the end of a shorter one: a second level,
 ``low``, follows a fall at once and a rise by ``RISE`` an hour, and traffic is lost only if it is below that one too.
 
-Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
+Where the history is long enough, the time of day and week counts: a level that is usual at this time is normal,
 however suddenly it comes, even if it raised alerts before. That takes the same half hour on three earlier days, or on
 the same day of an earlier week.
 """
@@ -37,7 +37,7 @@ LATELY = 0.4  # forgetting per snapshot, of the present traffic
 NOISE = 0.02  # forgetting per snapshot, of its variance
 CLIP, MIN_SPREAD = 3.0, 0.1  # sigmas from which a deviation counts less in it, but at least this logarithm
 SLOT_SECONDS = 1800.0
-SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
+SLOTS_OF_DAY, SLOTS = 48, 336  # half hours in a day and in a week
 NEAR_SLOTS = 2  # half hours by which a day may be late or early
 DAYS = 3  # earlier days with a value at this time of day, from which it counts
 MAX_WEEKS = 4.0  # in the average of a half hour
@@ -65,7 +65,7 @@ class EntryTraffic:
         away: ``[S]`` seconds for which traffic has been further than ``HELD`` above the level, or below it if negative.
         before: ``[S]`` level before the last surge; not a number if there was none.
         before_age: ``[S]`` seconds since that surge became usual.
-        slot: half hour of the week of the sums.
+        slot: half hour of the week to which the sums belong.
         slot_sum, slot_count: ``[S]`` of the levels in the present half hour.
         profile: float16 ``[SLOTS, P]`` mean level in each half hour of the week, of the first P entry points.
         weeks: float16 ``[SLOTS, P]`` weeks in that mean.
@@ -119,10 +119,7 @@ def observe_traffic(
     """Return the traffic after a snapshot.
 
     Args:
-        names: node ids of n entry points.
         requests: ``[n]`` 1/s; not a number where unknown.
-        elapsed: s since the last one.
-        interval_seconds: usually between snapshots, s.
     """
     traffic = _align(traffic, names)
     if elapsed > FORGOTTEN_SECONDS:
@@ -189,7 +186,6 @@ def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
 
 
 def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
-    """Forget everything but the names and the profile of the week."""
     arrays: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
     return replace(traffic, **arrays)
 

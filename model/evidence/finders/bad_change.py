@@ -66,8 +66,6 @@ def _is_slow(
     """Return which of n rows have a median latency that is far higher for long, ``[n]``, or a self time.
 
     Args:
-        past: of services or calls.
-        rows: n of them.
         min_average: average deviation of those that last.
         floor: s, of which users notice a rise.
         waits: for callees in a request, now and usually, ``[n]`` each, s; None: not known.

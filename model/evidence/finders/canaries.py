@@ -19,7 +19,7 @@ LASTS = 8  # snapshots that are compared; a cold start is over sooner
 MIN_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
 FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
-SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
+SIGMAS = 4.0  # of the difference between the two shares, by the number of requests
 _REQUESTS, _ERRORS, _P50 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY
 
 
@@ -48,7 +48,7 @@ def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
 
 
 def _pairs(state: MeshState) -> list[tuple[int, int]]:
-    """Return the rows of each new service and of an older version of it, both present."""
+    """Return the rows of each new service and its older version, both present."""
     new = new_services(state)
     fresh = np.flatnonzero(new & (state.node_absent == 0))
     if not len(fresh):

@@ -61,7 +61,7 @@ def _failing_instead(mesh: ScoredMesh, lost_rate: Array) -> Array:
     """Return the requests of the callers that fail beyond expectation, for each call that was lost, ``[E]``, 1/s.
 
     Args:
-        lost_rate: float ``[E]``, calls to services that are gone, 1/s. The failing requests of a caller are divided among
+        lost_rate: float ``[E]``, calls to services that are gone, 1/s. Its caller's failing requests are divided among
             them.
     """
     node, source = mesh.observation.node, mesh.state.edge_index[0]
