@@ -23,16 +23,15 @@ class Obstacle:
 
     Attributes:
         kind: which part of the way to the GPU is missing; label of the metric.
-        found: what was found.
         remedy: what to do.
     """
 
     kind: Kind
-    found: str
+    cause: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.found}; {self.remedy}"
+        return f"{self.cause}; {self.remedy}"
 
 
 def find_obstacle() -> Obstacle | None:

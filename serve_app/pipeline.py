@@ -139,7 +139,7 @@ class CalibratedScores:
     """Scores of the parts that answered, the same for the whole mesh, and the surprise of every series."""
 
     scores: tuple[PartitionScore, ...]
-    decoded: MeshScores
+    mesh_scores: MeshScores
     surprise: Surprises
 
 
@@ -151,7 +151,7 @@ class MetaInput:
     evidence: Evidence
     parts: int
     memory: IncidentMemory
-    when: VerdictContext
+    context: VerdictContext
     reconstruction: ReconstructionInput | None
 
 
@@ -299,7 +299,7 @@ async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T
 
 
 def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snapshot: MeshSnapshot) -> Deviations:
-    return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
+    return Deviations.of(prepared.mesh.state, calibrated.mesh_scores.scored, calibrated.surprise, snapshot)
 
 
 def prepare(
@@ -413,7 +413,7 @@ def build_meta_input(
     evidence = gather(
         state,
         prepared.observation,
-        calibrated.decoded,
+        calibrated.mesh_scores,
         calibrated.surprise,
         options.policy,
         level,
@@ -437,7 +437,7 @@ def build_meta_input(
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-    whole, context = meta_input.reconstruction, meta_input.when
+    whole, context = meta_input.reconstruction, meta_input.context
     verdict, memory = build_verdict(checkpoint.meta, meta_input.evidence, meta_input.memory, policy, context)
     verdict = replace(verdict, model_digest=checkpoint.digest)
     if whole is None:
@@ -580,7 +580,7 @@ def _task(
 def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
     """What the reconstruction loss needs, of a mesh whose parts have all answered."""
     state, crossing = prepared.mesh.state, _plan_of(prepared).crossing
-    observed = state.edge_index, prepared.observation.edge_present, calibrated.decoded.structure
+    observed = state.edge_index, prepared.observation.edge_present, calibrated.mesh_scores.structure
     services = np.float32(max(len(state.node_ids), 1))
     if len(calibrated.scores) == 1:  # one part returns the sample alone
         only = calibrated.scores[0]

@@ -65,7 +65,7 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
     alerts = np.array(lasts, bool) & (evidence.page > level)
     has_disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
     is_independent: BoolArray = (alerts & (fails | is_slow | is_missed)) | has_disappeared
-    return is_independent & (evidence.pushed < MAX_LOAD) & ~is_flooded
+    return is_independent & (evidence.inbound_load < MAX_LOAD) & ~is_flooded
 
 
 def _is_small(share: Array) -> BoolArray:

@@ -50,7 +50,7 @@ def follow_notices(
     above = follow_streaks(memory.above_notice, names, policy.confirm_of, context.observed_at)
     confirmation = np.array([is_confirmed(above, name, policy) for name in evidence.names], bool)
     visible_groups, hidden_rows = split_muted(groups(member, confirmation, evidence.calls), confirmation, muted)
-    confirmed_groups = [g for g in visible_groups if g.confirmed]
+    confirmed_groups = [g for g in visible_groups if g.is_confirmed]
     began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in confirmed_groups]
     matches = match_incidents(
         before,

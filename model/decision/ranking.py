@@ -49,7 +49,7 @@ def attribution_nats(evidence: Evidence) -> Array:
         kinds[:, [EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR]].max(axis=1),
         kinds[:, [EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY]].max(axis=1),
         kinds[:, EvidenceKind.VANISHED],
-        evidence.pushed,
+        evidence.inbound_load,
     )
 
 

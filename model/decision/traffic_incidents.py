@@ -26,7 +26,7 @@ class FollowedTraffic:
     alerts: tuple[OpenIncident, ...]
     notices: tuple[OpenIncident, ...]
     ended: tuple[OpenIncident, ...]
-    hidden: frozenset[str]
+    hidden_services: frozenset[str]
     score: float
 
 

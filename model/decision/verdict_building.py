@@ -85,7 +85,7 @@ def build_verdict(
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, context)
     memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), context.observed_at)
     memory, noticing, short = follow_notices(evidence, memory, alerting.open, muted, policy, context)
-    hides = {evidence.names[i] for i in hidden_rows} | of_traffic.hidden | short
+    hides = {evidence.names[i] for i in hidden_rows} | of_traffic.hidden_services | short
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory, incidents = _describe_open(evidence, memory, alerting.groups | noticing.groups, earlier, policy, context)
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
@@ -297,7 +297,7 @@ def follow_alerts(
             group,
             first_evidence(evidence, group, memory, policy, context),
             Severity.MINOR,  # until its harm is known
-            _culprit(evidence, group, memory, policy, context) if group.confirmed else Culprit(),
+            _culprit(evidence, group, memory, policy, context) if group.is_confirmed else Culprit(),
         )
         for group in present_groups
     ]

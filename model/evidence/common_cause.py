@@ -148,12 +148,12 @@ class _Lost(NamedTuple):
     """Calls of which a symptom was measured at both ends.
 
     Attributes:
-        known: bool ``[E]`` which.
+        is_measured: bool ``[E]``.
         ill: bool ``[E]`` which of them suffer on the way.
         requests: ``[E]`` 1/s, 0 where unknown.
     """
 
-    known: BoolArray
+    is_measured: BoolArray
     ill: BoolArray
     requests: Floats
 
@@ -183,7 +183,7 @@ def _candidates(state: MeshState, lost_calls: _Lost) -> Iterator[tuple[Shared, I
         (state.edge_index[0], Shared.CALLER, Shared.FROM_NAMESPACE),
     ):
         all_of, ill_of = (
-            np.bincount(ends, lost_calls.requests * of, count) for of in (lost_calls.known, lost_calls.ill)
+            np.bincount(ends, lost_calls.requests * of, count) for of in (lost_calls.is_measured, lost_calls.ill)
         )
         suffers = (ill_of > 0) & (ill_of >= MOST_OF * all_of)
         has_many = np.bincount(ends[ill], minlength=count) >= MIN_CALLS

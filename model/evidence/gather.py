@@ -57,8 +57,7 @@ class Evidence:
         services: number of scored services.
         total: number of services present.
         notice: ``[M]`` surprise of resources that are running out, for notices.
-        pushed: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself: what others
-            send it.
+        inbound_load: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.
@@ -78,7 +77,7 @@ class Evidence:
     services: int
     total: int
     notice: Array
-    pushed: Array
+    inbound_load: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     unseen: frozenset[str] = frozenset()
@@ -144,7 +143,7 @@ def gather(
         services=int((mesh_scores.scored & present).sum()),
         total=int(present.sum()),
         notice=scores.notice[keep].astype(np.float32),
-        pushed=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
+        inbound_load=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
         trends=tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         silence=silence_of(state, silent, int((present | silent).sum())),
         unseen=unseen_services(state, observation),

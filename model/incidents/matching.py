@@ -35,7 +35,7 @@ class Group:
     """Services that deviate and call each other, as rows of the candidates, and whether one of them is confirmed."""
 
     rows: IntArray
-    confirmed: bool
+    is_confirmed: bool
 
 
 def groups(member: BoolArray, is_confirmed: BoolArray, calls: IntArray) -> list[Group]:
@@ -60,7 +60,7 @@ def groups(member: BoolArray, is_confirmed: BoolArray, calls: IntArray) -> list[
     for i in np.flatnonzero(member):
         rows.setdefault(find(int(i)), []).append(int(i))
     components = [Group(np.array(r), bool(is_confirmed[r].any())) for r in rows.values()]
-    return sorted(components, key=lambda g: not g.confirmed)
+    return sorted(components, key=lambda g: not g.is_confirmed)
 
 
 def split_muted(all_groups: Sequence[Group], is_confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
@@ -76,12 +76,12 @@ def split_muted(all_groups: Sequence[Group], is_confirmed: BoolArray, muted: Boo
     """
     unmuted_rows = [group.rows[~muted[group.rows]] for group in all_groups]
     remaining = [Group(rows, bool(is_confirmed[rows].any())) for rows in unmuted_rows if len(rows)]
-    hidden_rows = [group.rows[muted[group.rows]] for group in all_groups if group.confirmed]
-    return sorted(remaining, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden_rows])
+    hidden_rows = [group.rows[muted[group.rows]] for group in all_groups if group.is_confirmed]
+    return sorted(remaining, key=lambda g: not g.is_confirmed), np.concatenate([np.zeros(0, np.int64), *hidden_rows])
 
 
 def join_groups(first: Group, second: Group) -> Group:
-    return Group(np.union1d(first.rows, second.rows), first.confirmed or second.confirmed)
+    return Group(np.union1d(first.rows, second.rows), first.is_confirmed or second.is_confirmed)
 
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
@@ -164,7 +164,7 @@ def match_incidents(
         members = {names[i] for i in group.rows}
         services = members | ({culprit.service} if culprit.service else set())
         simultaneous: set[str] = set()
-        if has_namespaces and group.confirmed:
+        if has_namespaces and group.is_confirmed:
             simultaneous = _find_simultaneous(open_now.values(), members, began, severity, interval_seconds)
         touched_incidents = sorted(
             (
@@ -174,7 +174,7 @@ def match_incidents(
             ),
             key=lambda i: (i.since, i.id),
         )
-        if not touched_incidents and not group.confirmed:
+        if not touched_incidents and not group.is_confirmed:
             continue
         continued_incident, merging_incidents, other_incidents = _divide(touched_incidents, culprit, culprit_of, onset)
         arose = culprit.arose if touched_incidents and culprit.arose else began
@@ -200,7 +200,7 @@ def match_incidents(
                 home,
                 severity=worst(home.severity, severity),
                 members=(*home.members, *sorted(members - set(home.members))),
-                quiet=0 if group_of[home.id].confirmed else home.quiet,
+                quiet=0 if group_of[home.id].is_confirmed else home.quiet,
             )
     fades_after = max(FADED_SECONDS / interval_seconds, clear_after)
     alive: list[OpenIncident] = []
@@ -210,7 +210,7 @@ def match_incidents(
         returning = above if is_recovering(incident, clear_after) else deviating
         deviates = not returning.isdisjoint(incident.members)
         incident_after = advance_quiet(
-            incident, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen
+            incident, now is not None and now.is_confirmed, deviates, clear_after, is_unseen=is_unseen
         )
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()

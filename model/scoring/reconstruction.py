@@ -35,7 +35,7 @@ class ReconstructionInput:
     Attributes:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.
         embeddings: float32 ``[S, D]`` of the sampled services.
-        known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
+        pairs: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
             no non-calls even if they were not made in this snapshot.
         mean: float32 ``[D]``, mean embedding of all services.
         boundary: float32 ``[B, D]`` embeddings of services with calls from or to other parts: both ends of such a call
@@ -46,7 +46,7 @@ class ReconstructionInput:
     call_error: float
     calls: int
     embeddings: Array
-    known: IntArray
+    pairs: IntArray
     mean: Array
     boundary: Array = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     crossing: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
@@ -107,9 +107,9 @@ def reconstruction_loss(network: MeshNetwork, inputs: ReconstructionInput) -> fl
     with torch.inference_mode():
         errors: Array = _structure_of_pairs(network, z).sigmoid_().square_().cpu().numpy()
         between = _structure_between(network, inputs).cpu().numpy()
-    errors[inputs.known[0], inputs.known[1]] = 0
+    errors[inputs.pairs[0], inputs.pairs[1]] = 0
     np.fill_diagonal(errors, 0)
-    pairs = len(z) * (len(z) - 1) - inputs.known.shape[1]
+    pairs = len(z) * (len(z) - 1) - inputs.pairs.shape[1]
     of_calls = (inputs.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
     return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
