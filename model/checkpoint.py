@@ -34,10 +34,8 @@ class Checkpoint:
     """Everything that was learned.
 
     Attributes:
-        network: the autoencoder, or a network of another package.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
-        digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
         reference: what the training meshes look like, for the distance of other meshes; None: not known.
     """

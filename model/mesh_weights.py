@@ -15,7 +15,6 @@ class Weights:
     """Weights that are in memory.
 
     Attributes:
-        by_mesh: of the others, by name.
         refused: for each configured file that is not in use, a sentence that says why, and what is in use.
     """
 

@@ -106,11 +106,7 @@ class Sensitivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is responsible for a service. At least one of the texts is not empty.
-
-    Attributes:
-        contact: where to reach it, for example a channel.
-    """
+    """Who is responsible for a service. At least one of the texts is not empty."""
 
     team: str
     contact: str = ""
@@ -141,12 +137,9 @@ class MeshSnapshot:
     Attributes:
         node_ids: N unique ids ``namespace/service`` (the namespace ends at the first slash).
         edge_index: int64 ``[2, E]``, source and destination of each call; no call twice.
-        node_features: float32 ``[N, 7]`` by :class:`NodeMetric`; 0 if not observed.
-        node_observed: bool ``[N, 7]``.
+        node_observed, node_features: bool and float32 ``[N, 7]``, by :class:`NodeMetric`; 0 if not observed.
         edge_features: float32 ``[E, 4]`` by :class:`EdgeMetric`; 0 if not observed.
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
-        observed_at: time, UTC.
-        changes: planned changes announced since the previous snapshot.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
             keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.

@@ -143,7 +143,6 @@ class ClusterEvent:
     """A Kubernetes event of a service. It may explain an incident, but is not evidence of one and lowers no score.
 
     Attributes:
-        kind: Kubernetes' reason, such as ``BackOff``.
         object: the Kubernetes object, such as ``Pod cart-v1-5f-x7k2p``.
     """
 
@@ -223,12 +222,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBudget:
-    """The part of an objective's error budget that an incident has used so far; see ``model/incidents/objectives.py``.
-
-    Attributes:
-        used: share of the budget, 0 or more.
-        bad_requests: that it is computed from.
-    """
+    """The part of an objective's error budget that an incident has used so far; see ``model.incidents.objectives``."""
 
     objective: Objective
     used: float
@@ -240,7 +234,6 @@ class Incident:
     """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
     Attributes:
-        since: time of its first evidence.
         severity: only rises.
         score: the strongest evidence in it now; higher is more unusual.
         suspects: best first.
@@ -288,7 +281,6 @@ class Watched:
         score, level: its page score now, and the page level that it would have to exceed.
         since: first snapshot of the present deviation.
         seen, needed: snapshots above the level so far, and how many raise an alert.
-        reasons: strongest first.
     """
 
     service: str
@@ -313,9 +305,7 @@ class MuteInForce:
     """A mute that applies now.
 
     Attributes:
-        origin: see :class:`MuteOrigin`.
         services: node ids and ``namespace/*``; empty: the whole mesh.
-        id: of a mute set over the API; empty for others.
         until: None: as long as its origin has it.
         hides: services that would be part of an incident now.
     """
@@ -377,9 +367,7 @@ class Verdict:
     """The cluster's verdict on one snapshot.
 
     Attributes:
-        observed_at: the snapshot's time, UTC.
         sequence: counted snapshots of this mesh, this one included.
-        status: see :class:`Status`.
         mesh_score: the largest decisive score of the mesh's services and of its traffic, in decades of improbability;
             see :mod:`model.incidents.threshold`.
         threshold: that ``mesh_score`` has to reach to open an alert.

@@ -239,8 +239,22 @@ def _describe(
 ) -> Incident:
     """Build an incident of the verdict. A quiet incident keeps its services. ``own`` are the candidates of it that have
     a fault of their own."""
+    described = Incident(
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity,
+        score=0.0,
+        suspects=incident.suspects,
+        affected=incident.members,
+        changes=incident.changes,
+        recurrences=incident.recurrences,
+        recovering=is_recovering(incident, policy.clear),
+        suspects_at=incident.suspects_at,
+        scope=incident.scope,
+    )
     if incident.scope:
-        return _describe_traffic(incident, evidence, policy)
+        change = next((change for change in evidence.traffic if change.scope == incident.scope), None)
+        return replace(described, score=traffic_score(change) if change else 0.0)
     row = {name: i for i, name in enumerate(evidence.names)}
     rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
     if incident.severity is Severity.NOTICE:
@@ -249,35 +263,14 @@ def _describe(
         preferences = preference(memory.feedback, evidence.names, [incident.members])
         near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferences))
         score, ranking = evidence.page, suspects(evidence, near, memory, context, preferences, own)
-    return Incident(
-        id=incident.id,
-        since=incident.since,
-        severity=incident.severity,
+    # What cannot be seen is shown as such, by its kind, and does not end.
+    is_hidden = incident.shows_nothing and is_unseen(incident, evidence.unseen)
+    return replace(
+        described,
         score=float(score[rows].max(initial=0.0)),
         suspects=ranking,
         affected=tuple(evidence.names[i] for i in rows) if group else incident.members,
-        changes=incident.changes,
-        recurrences=incident.recurrences,
-        # What cannot be seen is shown as such, by its kind, and does not end.
-        recovering=is_recovering(incident, policy.clear)
-        or (incident.shows_nothing and is_unseen(incident, evidence.unseen)),
-    )
-
-
-def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
-    change = next((candidate for candidate in evidence.traffic if candidate.scope == incident.scope), None)
-    return Incident(
-        id=incident.id,
-        since=incident.since,
-        severity=incident.severity,
-        score=traffic_score(change) if change else 0.0,
-        suspects=incident.suspects,
-        affected=incident.members,
-        changes=incident.changes,
-        recurrences=incident.recurrences,
-        recovering=is_recovering(incident, policy.clear),
-        suspects_at=incident.suspects_at,
-        scope=incident.scope,
+        recovering=described.recovering or is_hidden,
     )
 
 

@@ -33,7 +33,6 @@ class DriftSketch:
         week_missing: float32 ``[SLOTS, P]`` share of the values that were not measured in these days.
         week_tails: float32 ``[SLOTS, CHANNELS]`` decades, as in ``measures.py``, in these days.
         days: int32 ``[SLOTS]`` days in these averages.
-        calls: a sample of the week's calls.
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
         ratios: float32 ``[MEASURES]`` the same, relative to their limits.
         moved: float32 ``[MEASURES]`` share of the values that moved since the reference, less what services that joined

@@ -54,8 +54,6 @@ class Evidence:
         affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among the candidates, as rows.
         counts: number of services with a page score above 2, 3 and 5.
-        services: number of scored services.
-        total: number of services present.
         notice: ``[M]`` surprise of resources that are running out, for notices.
         inbound_load: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself.
         trends: resources that rise steadily; ``row`` is a row of the candidates.

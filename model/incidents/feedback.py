@@ -50,7 +50,6 @@ class Feedback:
     Attributes:
         incident: id of an incident that was listed or missed.
         was_incident: False for a false alarm or a useless notice.
-        services: node ids that were part of it.
         given_at: the mesh's clock when the feedback was given: its newest snapshot.
         moves: decades by which the levels of some services rise, or fall if negative.
         missed: whether it raised no alert although it should have.

@@ -113,11 +113,7 @@ class FoundGroup:
 
 @dataclass(frozen=True, slots=True)
 class MatchedIncidents:
-    """Incidents after a snapshot.
-
-    Attributes:
-        groups: of each in this snapshot, by incident id.
-    """
+    """Incidents after a snapshot."""
 
     open: tuple[OpenIncident, ...]
     groups: dict[str, Group]

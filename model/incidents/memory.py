@@ -37,7 +37,6 @@ class IncidentMemory:
         tracks: page scores of the services that were unusual in one of the last snapshots.
         above_notice: services above the notice level in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
-        ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
             neighbours.
@@ -47,8 +46,6 @@ class IncidentMemory:
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         mutes: set by people, in force and to come, in the order in which they were set.
-        schedule: of the services' regular work, see ``schedule.py``.
-        reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
 

@@ -200,7 +200,6 @@ class OpenIncident:
             threshold does not count.
         unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
-        peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
         scope: as in :class:`~model.verdict.Incident`; empty unless it is about traffic.
         leads: suspects that led in some snapshot, the present one first if there is one.

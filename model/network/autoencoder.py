@@ -41,9 +41,7 @@ class AutoencoderConfig:
     """Sizes of the network; part of every checkpoint.
 
     Attributes:
-        hidden: width of the first layer.
         embedding: width of the second, D.
-        heads: attention heads, H.
         trajectory: width of a call's temporal embedding, T.
         neighbours: most callers and most callees that a service attends to
             (:func:`model.state.topology.sample_neighbours`).

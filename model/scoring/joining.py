@@ -21,7 +21,6 @@ class Joined:
     Attributes:
         task: services and calls of all parts, each once; all of them count as core and owned.
         core: the row of each core service, for each part.
-        owned: the row of each owned call, for each part.
     """
 
     task: PartitionTask

@@ -45,7 +45,6 @@ class Trained:
 
     Attributes:
         node_rate, edge_rate: float32 ``[exposures, scales, channels]``, how often a channel enters its shipped tail.
-        reference: what training meshes look like; None: not known.
     """
 
     node_rate: Array

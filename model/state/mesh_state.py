@@ -42,7 +42,6 @@ class MeshState:
         learned: snapshots that baselines learned from, warm-up included.
         observed_at: time of the newest counted snapshot.
         learned_at: time of the newest snapshot learned from.
-        interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first; stored separately.
         memory: open incidents, and what alerting and the threshold remember.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
