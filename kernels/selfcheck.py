@@ -67,7 +67,10 @@ def find_difference(device: torch.device) -> str | None:
     """Compare all ops on ``device``, in float32, with the reference in float64. Return the first difference."""
     for case in random_cases():
         expected = getattr(reference, case.op)(*case.arguments)
-        arguments = [_move_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
+        arguments = [
+            a.to(device, torch.float32 if a.is_floating_point() else a.dtype) if isinstance(a, Tensor) else a
+            for a in case.arguments
+        ]
         came = getattr(torch.ops.tagae, case.op)(*arguments)
         pairs = zip(came, expected, strict=True) if case.op == "attend" else [(came, expected)]
         for ours, theirs in pairs:
@@ -75,10 +78,6 @@ def find_difference(device: torch.device) -> str | None:
             if not error <= LARGEST_ERROR:  # true if it is not a number, too
                 return f"{case.op}: expected at most {LARGEST_ERROR} from the reference, got {error:.3g}"
     return None
-
-
-def _move_to(device: torch.device, tensor: Tensor) -> Tensor:
-    return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
 
 
 def main(device: torch.device, library: Path | None = None) -> None:

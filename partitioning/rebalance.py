@@ -44,7 +44,8 @@ def rebalance(
     _check_kept(kept, len(namespaces), len(old.part_of))
     attended = (attended_callers, attended_callees)
     digest = topology_digest(namespaces, edge_index, *attended)
-    if _is_unchanged(old, kept, digest, limit):
+    is_same_mesh = old.digest == digest and np.array_equal(kept, np.arange(len(old.part_of)))
+    if is_same_mesh and all(len(part.core) <= limit for part in old.parts):
         return old
     survivors = kept >= 0
     if len(namespaces) <= limit or not survivors.any():
@@ -84,11 +85,6 @@ def _check_kept(kept: IntArray, num_nodes: int, old_nodes: int) -> None:
             "are new (-1)",
             argument="kept",
         )
-
-
-def _is_unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -> bool:
-    is_same_mesh = old.digest == digest and np.array_equal(kept, np.arange(len(old.part_of)))
-    return is_same_mesh and all(len(part.core) <= limit for part in old.parts)
 
 
 def _place_new(

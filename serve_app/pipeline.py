@@ -375,12 +375,9 @@ def _learn(
         entry_points=options.entry_points,
     )
     if counted:
-        after = observe_drift(after, observation, snapshot.observed_at, _trained(checkpoint))
+        training = Trained(checkpoint.node_tail.rate, checkpoint.edge_tail.rate, checkpoint.reference)
+        after = observe_drift(after, observation, snapshot.observed_at, training)
     return observation, after
-
-
-def _trained(checkpoint: Checkpoint) -> Trained:
-    return Trained(checkpoint.node_tail.rate, checkpoint.edge_tail.rate, checkpoint.reference)
 
 
 def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> CalibratedScores:

@@ -100,7 +100,9 @@ def suspects(
     ranking = []
     for i in order[is_listed][:MAX_SUSPECTS].tolist():
         row = int(rows[i])
-        reasons, facts = reasons_of(evidence, row, memory, context), _context_of(evidence, row, memory, context)
+        since = _deviating_since(evidence, row, memory, context.observed_at)
+        facts = tuple(_as_reason(fact, since) for fact in evidence.explanation.context.get(row, ()))
+        reasons = reasons_of(evidence, row, memory, context)
         ranking.append(Suspect(evidence.names[row], float(share[i]), reasons, facts))
     return tuple(ranking)
 
@@ -114,12 +116,6 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, context: Ve
     if reasons:  # the load is reported once
         reasons[0] = replace(reasons[0], load=float(explanation.load[row]))
     return tuple(reasons)
-
-
-def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, context: VerdictContext) -> tuple[Reason, ...]:
-    since = _deviating_since(evidence, row, memory, context.observed_at)
-    facts = evidence.explanation.context.get(row, ())
-    return tuple(_as_reason(fact, since) for fact in facts)
 
 
 def _as_reason(fact: Fact, since: datetime) -> Reason:

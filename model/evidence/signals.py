@@ -157,10 +157,11 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
         values: ``[T, 7]`` its signals, oldest first.
         recent: ``[T]`` snapshots in which restarts count together.
     """
+    restarts = _total(values[recent, RESTARTS])
     tests: dict[int, Callable[[float], float]] = {  # of the usual value, to the value to report; 0: not unusual
-        KILLS: lambda _: _killed(values[-LATELY:, KILLS]),
+        KILLS: lambda _: _total(values[-LATELY:, KILLS]),
         THROTTLING: lambda usual: _high_share(values[-2:, THROTTLING], usual, MIN_THROTTLED, TIMES_THROTTLED),
-        RESTARTS: lambda _: 0.0 if is_planned else _restarted(values[recent, RESTARTS]),
+        RESTARTS: lambda _: restarts if restarts >= MANY_RESTARTS and not is_planned else 0.0,
         DISK: lambda usual: _full(float(values[-1, DISK]), usual),
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
@@ -191,13 +192,8 @@ def _high_share(lately: Array, usual: float, min_share: float, times: float) -> 
     return float(lately[-1]) if smaller >= min_share and smaller > times * usual else 0.0
 
 
-def _killed(lately: Array) -> float:
-    return float(lately[lately > 0].sum())
-
-
-def _restarted(recent: Array) -> float:
-    restarts = float(recent[recent > 0].sum())
-    return restarts if restarts >= MANY_RESTARTS else 0.0
+def _total(counts: Array) -> float:
+    return float(counts[counts > 0].sum())
 
 
 def _full(now: float, usual: float) -> float:

@@ -91,22 +91,14 @@ class Topology:
         return sort_neighbours(source, destination, self.attended_callees, self.services)
 
     @cached_property
-    def outgoing_counts(self) -> IntArray:
-        return np.bincount(self.edge_index[0], minlength=self.services)
-
-    @cached_property
-    def incoming_counts(self) -> IntArray:
-        return np.bincount(self.edge_index[1], minlength=self.services)
-
-    @cached_property
     def chances_as_caller(self) -> Array:
         """``log10`` of each service's outgoing calls, ``[N]``; 0 if it makes none."""
-        return _decades(self.outgoing_counts)
+        return _decades(np.bincount(self.edge_index[0], minlength=self.services))
 
     @cached_property
     def chances_as_callee(self) -> Array:
         """``log10`` of each service's incoming calls, ``[N]``; 0 if there are none."""
-        return _decades(self.incoming_counts)
+        return _decades(np.bincount(self.edge_index[1], minlength=self.services))
 
 
 def _decades(counts: NDArray[np.integer]) -> Array:

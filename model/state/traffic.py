@@ -123,7 +123,8 @@ def observe_traffic(
     """
     traffic = _align(traffic, names)
     if elapsed > FORGOTTEN_SECONDS:
-        traffic = _forget_levels(traffic)
+        blank: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
+        traffic = replace(traffic, **blank)
     measured_seconds = min(elapsed, 2 * interval_seconds)
     value = requests.copy()
     if traffic.names != tuple(names):
@@ -183,11 +184,6 @@ def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     return replace(
         traffic, level=level.astype(np.float32), away=np.where(is_chosen, 0, traffic.away).astype(np.float32)
     )
-
-
-def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
-    arrays: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
-    return replace(traffic, **arrays)
 
 
 def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:

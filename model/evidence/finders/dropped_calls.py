@@ -50,7 +50,8 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     if not len(rows):
         return ()
     usual = rate_of(observation.edge.expected[rows, RATE])
-    low = _low_calls(_shares(state, rows, usual, LASTS + UNMEASURED))
+    shares = _shares(state, rows, usual, LASTS + UNMEASURED)
+    low = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     rows, usual = rows[low], usual[low]
     if len(rows):
         stays = ~_may_have_moved(state, observation, rows)
@@ -133,11 +134,6 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
             has_changed[age:, [not services.isdisjoint(pair) for pair in names]] = True
     requests[~is_known | has_changed] = np.nan
     return requests / usual
-
-
-def _low_calls(shares: Array) -> BoolArray:
-    """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
-    return ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
 
 
 def _drop_strength(share: Array) -> float:
