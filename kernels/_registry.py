@@ -52,9 +52,9 @@ def load_cuda() -> None:
 def _choose_on_gpu() -> Backend:
     if not torch.cuda.is_available():
         return Backend(REFERENCE, "torch sees no GPU")
-    chosen = choose_cuda(read_setting())
-    failure = check_apart("cuda") if chosen.name == REFERENCE else None
-    return Backend(REFERENCE, f"the check of the ops on the GPU {failure}", works=False) if failure else chosen
+    choice = choose_cuda(read_setting())
+    failure = check_apart("cuda") if choice.name == REFERENCE else None
+    return Backend(REFERENCE, f"the check of the ops on the GPU {failure}", works=False) if failure else choice
 
 
 def _define() -> torch.library.Library:
@@ -88,7 +88,7 @@ def _trace_of(op: str) -> Callable[..., Results]:
     def trace(*arguments: Any) -> Results:
         sizes = checks.check_arguments(op, *arguments[:tensors])
         results = tuple(
-            arguments[0].new_empty([checks.size_of(one, sizes) for one in form.split(", ")])
+            arguments[0].new_empty([checks.size_of(dimension, sizes) for dimension in form.split(", ")])
             for form in checks.RESULTS[op]
         )
         return results if len(results) > 1 else results[0]
@@ -98,8 +98,8 @@ def _trace_of(op: str) -> Callable[..., Results]:
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """Save what the derivative needs: the tensors, and the number that may come after them."""
-    ctx.save_for_backward(*(one for one in inputs if not isinstance(one, float)))
-    ctx.numbers = tuple(one for one in inputs if isinstance(one, float))
+    ctx.save_for_backward(*(value for value in inputs if not isinstance(value, float)))
+    ctx.numbers = tuple(value for value in inputs if isinstance(value, float))
 
 
 def _derivative_of(op: str) -> Callable[..., tuple[Tensor | None, ...]]:
@@ -107,17 +107,17 @@ def _derivative_of(op: str) -> Callable[..., tuple[Tensor | None, ...]]:
     body = getattr(reference, op)
 
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        needed = ctx.needs_input_grad
+        needs_gradient = ctx.needs_input_grad
         with torch.enable_grad():
             inputs = [
-                one.view_as(one) if need else one
-                for one, need in zip((*ctx.saved_tensors, *ctx.numbers), needed, strict=True)
+                value.view_as(value) if need else value
+                for value, need in zip((*ctx.saved_tensors, *ctx.numbers), needs_gradient, strict=True)
             ]
             results = body(*inputs)
-        wanted = [one for one, need in zip(inputs, needed, strict=True) if need]
+        variables = [value for value, need in zip(inputs, needs_gradient, strict=True) if need]
         again = torch.is_grad_enabled()
-        found = iter(torch.autograd.grad(results, wanted, grads, create_graph=again, materialize_grads=True))
-        return tuple(next(found) if need else None for need in needed)
+        gradients = iter(torch.autograd.grad(results, variables, grads, create_graph=again, materialize_grads=True))
+        return tuple(next(gradients) if need else None for need in needs_gradient)
 
     return backward
 

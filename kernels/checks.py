@@ -1,4 +1,4 @@
-"""Checks of the arguments of ops: sizes and types for every body and trace, contents only where reading them is free.
+"""Checks of the ops' arguments: sizes and types for every body and trace, contents only where reading them is free.
 
 The PyTorch form and the traces run these checks. A compiled body has quicker checks of its own. When it refuses its
 arguments, ``ops.py`` runs the checks here to say which argument is wrong.
@@ -73,24 +73,26 @@ Sizes = dict[str, int]
 
 
 def check_arguments(op: str, *tensors: Tensor | None) -> Sizes:
-    """Check types and sizes of the tensors of an op, in its order, and return the sizes by their letters.
+    """Check types and sizes of an op's tensors, in its order, and return the sizes by their letters.
 
     Raises:
         InvalidArgument: naming the first that does not fit.
     """
-    given = {name: tensor for name, tensor in zip(SIZES[op], tensors, strict=True) if tensor is not None}
-    first = next(iter(given))
-    for name, tensor in given.items():
-        _check_type(op, name, tensor, first, given[first], is_index=name in INDICES[op])
+    by_name = {name: tensor for name, tensor in zip(SIZES[op], tensors, strict=True) if tensor is not None}
+    first = next(iter(by_name))
+    for name, tensor in by_name.items():
+        _check_type(op, name, tensor, first, by_name[first], is_index=name in INDICES[op])
     forms = dict(SIZES[op])
     sizes: Sizes = {}
     origin: dict[str, str] = {}  # of a letter, the tensor that set it
-    if op == "perceptron" and "others" not in given:
+    if op == "perceptron" and "others" not in by_name:
         sizes["J"], forms["positions"] = 0, "no others"
-    elif op == "perceptron" and "positions" not in given:
+    elif op == "perceptron" and "positions" not in by_name:
         forms["others"] = "R, J"
-    for name in sorted(given, key=lambda one: _FIRST.index(one) if one in _FIRST else len(_FIRST)):
-        _check_sizes(op, name, given[name], forms[name].split(", "), sizes, origin)
+    for name in sorted(
+        by_name, key=lambda tensor_name: _FIRST.index(tensor_name) if tensor_name in _FIRST else len(_FIRST)
+    ):
+        _check_sizes(op, name, by_name[name], forms[name].split(", "), sizes, origin)
     return sizes
 
 
@@ -104,19 +106,22 @@ def check_contents(op: str, *tensors: Tensor | None) -> None:
     Raises:
         InvalidArgument: naming the first that does not.
     """
-    given = {name: tensor for name, tensor in zip(SIZES[op], tensors, strict=True) if tensor is not None}
+    by_name = {name: tensor for name, tensor in zip(SIZES[op], tensors, strict=True) if tensor is not None}
     for name, table in INDICES[op].items():
-        if name not in given or given[name].device.type != "cpu":
+        if name not in by_name or by_name[name].device.type != "cpu":
             continue
         if table:
-            _check_positions(op, name, given[name], table, given[table].shape[0])
+            _check_positions(op, name, by_name[name], table, by_name[table].shape[0])
         else:
-            _check_offsets(op, given[name], given["indices"].shape[0])
+            _check_offsets(op, by_name[name], by_name["indices"].shape[0])
 
 
 def size_of(form: str, sizes: Sizes) -> int:
     """Return the size that a form says: a letter, ``H*C``, ``I + J`` or ``N + 1``."""
-    return sum(prod(sizes[one] if one in sizes else int(one) for one in term.split("*")) for term in form.split(" + "))
+    return sum(
+        prod(sizes[factor] if factor in sizes else int(factor) for factor in term.split("*"))
+        for term in form.split(" + ")
+    )
 
 
 def _check_type(op: str, name: str, tensor: Tensor, first: str, like: Tensor, *, is_index: bool) -> None:

@@ -23,16 +23,15 @@ class Obstacle:
 
     Attributes:
         kind: which part of the way to the GPU is missing; label of the metric.
-        found: what was found.
         remedy: what to do.
     """
 
     kind: Kind
-    found: str
+    cause: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.found}; {self.remedy}"
+        return f"{self.cause}; {self.remedy}"
 
 
 def find_obstacle() -> Obstacle | None:
@@ -75,8 +74,8 @@ def _explain(text: str) -> Obstacle:
         return Obstacle("driver", "no NVIDIA driver was found", update)
     if too_old := re.search(r"too old \(found version (\d+)\)", text):
         version = int(too_old[1])
-        found = f"the NVIDIA driver is too old: it has CUDA {version // 1000}.{version % 1000 // 10}, and {needs}"
-        return Obstacle("driver", found, update)
+        cause = f"the NVIDIA driver is too old: it has CUDA {version // 1000}.{version % 1000 // 10}, and {needs}"
+        return Obstacle("driver", cause, update)
     if "No CUDA GPUs are available" in text:
         remedy = "give this process a GPU: scorer.num_gpus above 0, CUDA_VISIBLE_DEVICES, nvidia.com/gpu of its pod"
         return Obstacle("no_gpu", "the driver shows no GPU to this process", remedy)

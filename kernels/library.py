@@ -146,8 +146,8 @@ def _choose(library: _Library, setting: str | None) -> Backend:
         )
     is_named = setting in library.names
     try:
-        name, loaded = _load(library, setting if setting and is_named else "")
-        return Backend(name, library=loaded)
+        name, binary = _load(library, setting if setting and is_named else "")
+        return Backend(name, library=binary)
     except _Unusable as reason:
         if setting == "require" or is_named:
             raise UnavailableBackend(
@@ -164,8 +164,8 @@ def schemas_digest(file: Path = SCHEMAS) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
-    """Load a library, and have it choose what runs; ``wanted`` is the name of that, or empty for the best."""
+def _load(library: _Library, choice: str) -> tuple[str, ctypes.CDLL]:
+    """Load a library, and have it choose what runs; ``choice`` is the name of that, or empty for the best."""
     file = library.file
     if not file.exists():
         raise _Unusable(f"there is no {file}; install tagae where {library.compiler} is on PATH")
@@ -174,17 +174,17 @@ def _load(library: _Library, wanted: str) -> tuple[str, ctypes.CDLL]:
     if library.check:
         library.check(file)
     try:
-        loaded = ctypes.CDLL(str(file))
-        schemas, choose = loaded.tagae_schemas, getattr(loaded, library.function)
+        binary = ctypes.CDLL(str(file))
+        schemas, choose = binary.tagae_schemas, getattr(binary, library.function)
     except (OSError, AttributeError) as error:
         raise _Unusable(f"{file} cannot be loaded ({error}); install tagae again") from error
     schemas.restype = choose.restype = ctypes.c_char_p
     if schemas().decode() != schemas_digest(library.schemas):
         raise _Unusable(f"{file} was built for other schemas of the ops; install tagae again")
-    name: bytes | None = choose(wanted.encode())
+    name: bytes | None = choose(choice.encode())
     if name is None:
-        raise _Unusable(library.missing.format(wanted or "AVX2 or NEON"))
-    return name.decode(), loaded
+        raise _Unusable(library.missing.format(choice or "AVX2 or NEON"))
+    return name.decode(), binary
 
 
 def check_apart(device: str, library: Path | None = None) -> str | None:
@@ -199,16 +199,16 @@ def check_apart(device: str, library: Path | None = None) -> str | None:
     environment = os.environ | {"PYTHONPATH": path, "TAGAE_KERNELS": REFERENCE}
     command = [sys.executable, "-P", "-m", "kernels.selfcheck", device, *([str(library)] if library else [])]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=CHECK_SECONDS
         )
     except subprocess.TimeoutExpired:
         return f"took longer than {CHECK_SECONDS:.0f} s"
-    if done.returncode < 0:
-        return f"ended with {signal.Signals(-done.returncode).name}"
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return f"failed: {said[-1]}"
+    if process.returncode < 0:
+        return f"ended with {signal.Signals(-process.returncode).name}"
+    if process.returncode:
+        errors = process.stderr.strip().splitlines() or [f"status {process.returncode}"]
+        return f"failed: {errors[-1]}"
     return None
 
 

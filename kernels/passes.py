@@ -86,7 +86,7 @@ ARRAYS: dict[str, tuple[Array, ...]] = {
 
 
 def _struct(numbers: int, floats: int, arrays: int) -> type[ctypes.Structure]:
-    """Return the layout of a struct of ``csrc/passes.h``."""
+    """Return a struct's layout in ``csrc/passes.h``."""
     types = [ctypes.c_int64] * numbers + [ctypes.c_float] * floats + [ctypes.c_void_p] * arrays
     return type("Pass", (ctypes.Structure,), {"_fields_": [(f"field{i}", kind) for i, kind in enumerate(types)]})
 
@@ -106,8 +106,8 @@ def update_filters(*arrays: NDArray[Any]) -> tuple[Floats, Floats, Floats, Float
     Returns:
         Updated filters, deviations now, levels, expected values, spreads, and which series are known.
     """
-    after, now, level, expected, spread, known = _run("update_filters", _size_of(arrays[5][0]), arrays)
-    return after, now, level, expected, spread, known
+    after, now, level, expected, spread, is_known = _run("update_filters", _size_of(arrays[5][0]), arrays)
+    return after, now, level, expected, spread, is_known
 
 
 def calibrate(*arrays: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
@@ -117,8 +117,8 @@ def calibrate(*arrays: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
     Returns:
         Surprise of what neighbours do not explain, raw surprise, and expected values.
     """
-    surprise, raw, explained = _run("calibrate", _size_of(arrays[9]), arrays, 3)
-    return surprise, raw, explained
+    surprise, raw, expected = _run("calibrate", _size_of(arrays[9]), arrays, 3)
+    return surprise, raw, expected
 
 
 def channel_values(
@@ -127,9 +127,9 @@ def channel_values(
     """``channel_values`` of ``model/features.py``, whose results are in the order of ``ChannelValues``. What is larger
     than ``largest`` counts as this."""
     sizes = {"N": len(arrays[2]), "E": len(arrays[3])}
-    given = *arrays, np.zeros((4, sizes["N"]))
+    inputs = *arrays, np.zeros((4, sizes["N"]))
     node, node_noise, edge, edge_noise, node_seen, edge_seen = _run(
-        "channel_values", sizes, given, interval_seconds, largest
+        "channel_values", sizes, inputs, interval_seconds, largest
     )
     return node, node_seen, node_noise, edge, edge_seen, edge_noise
 
@@ -139,7 +139,7 @@ def count_failures(constants: Floats, recent: Sequence[Counts], *arrays: NDArray
 
     Args:
         constants: of that file.
-        recent: of each of the 16 snapshots before this one, newest first.
+        recent: one array for each of the 16 snapshots before this one, newest first.
         arrays: the others. Levels, values and what is known change in place.
 
     Returns:
@@ -154,22 +154,22 @@ def count_failures(constants: Floats, recent: Sequence[Counts], *arrays: NDArray
     return newest, usual, surprise
 
 
-def _run(name: str, sizes: dict[str, int], given: Sequence[NDArray[Any]], *numbers: float) -> list[NDArray[Any]]:
+def _run(name: str, sizes: dict[str, int], inputs: Sequence[NDArray[Any]], *numbers: float) -> list[NDArray[Any]]:
     """Run a pass, and return the arrays that it makes; ``numbers`` come after the sizes in its struct."""
-    found = _BACKEND.library
-    assert found is not None, "the caller asks are_compiled first"
-    left = iter(given)
-    made: list[NDArray[Any]] = []
+    library = _BACKEND.library
+    assert library is not None, "the caller asks are_compiled first"
+    remaining = iter(inputs)
+    results: list[NDArray[Any]] = []
     arrays: list[NDArray[Any]] = []
     for use, label, of, form in ARRAYS[name]:
-        shape = tuple(sizes[one] if isinstance(one, str) else one for one in form)
+        shape = tuple(sizes[size] if isinstance(size, str) else size for size in form)
         if use == MADE:
-            made.append(np.empty(shape, of))
-        arrays.append(made[-1] if use == MADE else _fit(label, next(left), of, shape, changes=use == CHANGED))
-    filled = _STRUCTS[name](*sizes.values(), *numbers, *map(_address, arrays))
-    if not getattr(found, f"tagae_{name}")(ctypes.byref(filled)):
+            results.append(np.empty(shape, of))
+        arrays.append(results[-1] if use == MADE else _fit(label, next(remaining), of, shape, changes=use == CHANGED))
+    struct = _STRUCTS[name](*sizes.values(), *numbers, *map(_address, arrays))
+    if not getattr(library, f"tagae_{name}")(ctypes.byref(struct)):
         raise InvalidArgument(f"{name}: expected row indices, got one out of range; check edge_index and exposure")
-    return made
+    return results
 
 
 def _address(array: NDArray[Any]) -> int:
@@ -181,7 +181,6 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _size_of(series: NDArray[Any]) -> dict[str, int]:
-    """Return the sizes of a table of series ``[N, C]``."""
     rows, channels = series.shape
     if not 0 < channels <= MAX_CHANNELS:
         raise InvalidArgument(f"expected 1 to {MAX_CHANNELS} channels, got {channels}; give the array of one table")

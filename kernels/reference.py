@@ -125,8 +125,8 @@ def join_sides(
     Returns:
         ``[N, O]``.
     """
-    joined = linear(x, weight, bias) + callers + callees
-    return gelu(layer_norm(joined, norm_bias.shape, norm_weight, norm_bias, eps))
+    total = linear(x, weight, bias) + callers + callees
+    return gelu(layer_norm(total, norm_bias.shape, norm_weight, norm_bias, eps))
 
 
 def perceptron(
@@ -191,5 +191,4 @@ def _softmax(logits: Tensor, targets: Tensor, nodes: int) -> Tensor:
 
 
 def _sum(rows: Tensor, targets: Tensor, nodes: int) -> Tensor:
-    """Sum the rows ``[S, C]`` of each node, ``[N, C]``."""
     return rows.new_zeros(nodes, rows.shape[1]).scatter_add(0, targets.unsqueeze(1).expand_as(rows), rows)

@@ -25,7 +25,7 @@ from kernels.library import register_unchecked
 COUNTS = [0, 1, 2, 3, 9, 33, 0, 1500, 8, 4] * 5
 INPUTS, HEADS, CHANNELS, TIMES, HIDDEN, OUTPUTS = 37, 4, 20, 13, 33, 3
 SLOPE, EPS = 0.2, 1e-5
-# Rounding of float32: 2^-24 times the root of a thousand terms of order 1, and ten times that.
+# Rounding of float32: 2^-24 times the root of a thousand terms near 1, and ten times that.
 LARGEST_ERROR = 1e-4
 
 
@@ -67,18 +67,17 @@ def find_difference(device: torch.device) -> str | None:
     """Compare all ops on ``device``, in float32, with the reference in float64. Return the first difference."""
     for case in random_cases():
         expected = getattr(reference, case.op)(*case.arguments)
-        given = [_move_to(device, a) if isinstance(a, Tensor) else a for a in case.arguments]
-        came = getattr(torch.ops.tagae, case.op)(*given)
+        arguments = [
+            a.to(device, torch.float32 if a.is_floating_point() else a.dtype) if isinstance(a, Tensor) else a
+            for a in case.arguments
+        ]
+        came = getattr(torch.ops.tagae, case.op)(*arguments)
         pairs = zip(came, expected, strict=True) if case.op == "attend" else [(came, expected)]
         for ours, theirs in pairs:
             error = float((ours.cpu().double() - theirs).abs().max())
             if not error <= LARGEST_ERROR:  # true if it is not a number, too
                 return f"{case.op}: expected at most {LARGEST_ERROR} from the reference, got {error:.3g}"
     return None
-
-
-def _move_to(device: torch.device, tensor: Tensor) -> Tensor:
-    return tensor.to(device, torch.float32 if tensor.is_floating_point() else tensor.dtype)
 
 
 def main(device: torch.device, library: Path | None = None) -> None:

@@ -34,10 +34,8 @@ class Checkpoint:
     """Everything that was learned.
 
     Attributes:
-        network: the autoencoder, or a network of another package.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
-        digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
         reference: what the training meshes look like, for the distance of other meshes; None: not known.
     """
@@ -86,8 +84,6 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
     """Read a checkpoint.
 
     Args:
-        path: of the file; the shipped weights by default.
-        device: for the network; the CPU by default.
         network: class that the checkpoint may name, ``package.module:Class``; see :mod:`model.network.contract`.
 
     Raises:
@@ -101,15 +97,15 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
             document = json.loads((file.metadata() or {})[DOCUMENT])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), f"weights {path}")
-        named = document.get("network")
-        if named is not None and named != network:
+        class_name = document.get("network")
+        if class_name is not None and class_name != network:
             raise IncompatibleWeights(
-                f"weights {path}: expected the class {network or 'that is built in'}, got {named!r}; if you trust it, "
-                "set model.network to its name"
+                f"weights {path}: expected the class {network or 'that is built in'}, got {class_name!r}; if you "
+                "trust it, set model.network to its name"
             )
-        kind = network_class(named)
-        built = kind(kind.Config(**document["config"]))
-        built.load_state_dict(_with_prefix(tensors, "network."))
+        kind = network_class(class_name)
+        loaded_network = kind(kind.Config(**document["config"]))
+        loaded_network.load_state_dict(_with_prefix(tensors, "network."))
         meta = MetaModel()
         meta.load_state_dict(_with_prefix(tensors, "meta."))
         tails = [
@@ -124,9 +120,9 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
         raise IncompatibleWeights(
             f"weights {path}: expected a checkpoint of this version, got something else ({error}); train again"
         ) from error
-    built.eval().to(device or torch.device("cpu"))
+    loaded_network.eval().to(device or torch.device("cpu"))
     return Checkpoint(
-        network=built,
+        network=loaded_network,
         meta=meta.eval(),
         node_tail=tails[0],
         edge_tail=tails[1],
@@ -173,17 +169,17 @@ def network_class(name: str | None) -> type[MeshNetwork]:
         return Autoencoder
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        candidate = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise IncompatibleWeights(
             f"network {name}: expected an importable class, package.module:Class, got {error}; correct model.network, "
             "or install its package on every node"
         ) from error
-    parts = [part for part in ("Config", "forward", "structure") if not hasattr(found, part)]
-    if not (isinstance(found, type) and issubclass(found, nn.Module)) or parts:
+    parts = [part for part in ("Config", "forward", "structure") if not hasattr(candidate, part)]
+    if not (isinstance(candidate, type) and issubclass(candidate, nn.Module)) or parts:
         missing = f" without {', '.join(parts)}" if parts else ""
         raise IncompatibleWeights(
-            f"network {name}: expected a torch.nn.Module with Config, forward and structure, got {found!r}{missing}; "
-            "see model.network.contract"
+            f"network {name}: expected a torch.nn.Module with Config, forward and structure, got "
+            f"{candidate!r}{missing}; see model.network.contract"
         )
-    return cast(type[MeshNetwork], found)
+    return cast(type[MeshNetwork], candidate)

@@ -42,7 +42,6 @@ class Channel:
     two_sided: bool = False
 
     def forward(self, x: Array) -> Array:
-        """Convert to transformed units."""
         if self.transform == "log":
             return np.asarray(np.log(x + np.float32(self.offset)), dtype=np.float32)
         odds: Array = (x + np.float32(self.offset)) / (1 - x + np.float32(self.offset))
@@ -61,9 +60,9 @@ class Channel:
         return np.clip((odds * (1 + offset) - offset) / (1 + odds), 0.0, 1.0)
 
 
-def rate_of(transformed: NDArray[np.floating]) -> Array:
+def rate_of(log_rates: NDArray[np.floating]) -> Array:
     """Return requests/s of services or calls from their first channel; never below zero."""
-    return np.maximum(np.exp(transformed) - np.float32(NODE_CHANNELS[RATE].offset), 0)
+    return np.maximum(np.exp(log_rates) - np.float32(NODE_CHANNELS[RATE].offset), 0)
 
 
 NODE_CHANNELS = (
@@ -89,7 +88,7 @@ _NODE_OFFSETS, _EDGE_OFFSETS = (np.array([c.offset for c in of], np.float32) for
 # Of requests: the share of them below a quantile, and the channels of which a snapshot with few requests says little.
 QUANTILES = {"p50_latency": 0.5, "own_time": 0.5, "p99_latency": 0.99}
 COUNTED = frozenset({"error_rate", *QUANTILES})
-MEDIAN_NOISE = 0.39  # variance of the logarithm of a median of one request: 0.25 / (0.798 ** 2)
+MEDIAN_NOISE = 0.39  # variance of a median's logarithm with one request: 0.25 / (0.798 ** 2)
 MANY = 1e9  # requests, if their number is not known
 WEIGHT = 4  # the first four channels of a call have the names of a service's channels
 
@@ -103,12 +102,10 @@ class FeatureSchema:
     edge: tuple[Channel, ...] = EDGE_CHANNELS
 
     def to_json(self) -> str:
-        """Return the schema as text, for a checkpoint's metadata."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the text of :meth:`to_json`."""
         fields = json.loads(text)
         return cls(
             fields["version"],
@@ -116,8 +113,8 @@ class FeatureSchema:
             tuple(Channel(**c) for c in fields["edge"]),
         )
 
-    def require(self, other: "FeatureSchema", what: str) -> None:
-        """Refuse ``what`` if it has another schema, and name the first difference.
+    def require(self, other: "FeatureSchema", subject: str) -> None:
+        """Refuse ``subject`` if it has another schema, and name the first difference.
 
         Raises:
             IncompatibleWeights: the schemas differ.
@@ -130,11 +127,11 @@ class FeatureSchema:
                 a, b = ours[i : i + 1], theirs[i : i + 1]
                 if a != b:
                     raise IncompatibleWeights(
-                        f"{what}: {kind} channel {i}: expected {a[0] if a else 'none'}, got {b[0] if b else 'none'}; "
-                        "train again, or use the version that made it"
+                        f"{subject}: {kind} channel {i}: expected {a[0] if a else 'none'}, got "
+                        f"{b[0] if b else 'none'}; train again, or use the version that made it"
                     )
         raise IncompatibleWeights(
-            f"{what}: expected feature schema {self.version}, got {other.version}; train again, or use the version "
+            f"{subject}: expected feature schema {self.version}, got {other.version}; train again, or use the version "
             "that made it"
         )
 
@@ -177,7 +174,6 @@ def channel_values(
     Args:
         node_features, node_observed: ``[N, 7]`` metrics, and which of them were observed.
         edge_features, edge_observed: ``[E, 4]`` likewise.
-        edge_index: ``[2, E]``.
         interval_seconds: time over which requests were counted, s; sets the sampling noise.
     """
     if passes.are_compiled():
@@ -234,14 +230,14 @@ def _own_time(
     """
     count = len(node)
     measured = edge_observed[:, P50]
-    waited = np.bincount(source, np.where(measured, edge[:, RATE] * edge[:, P50], 0), count)
+    wait = np.bincount(source, np.where(measured, edge[:, RATE] * edge[:, P50], 0), count)
     calls = np.bincount(source, edge[:, RATE], count)
     blind = np.bincount(source, np.where(measured, 0, edge[:, RATE]), count)
     rate = node[:, RATE]
-    known = node_observed[:, RATE] & node_observed[:, P50] & (rate > 0.05) & (blind <= 0.05 * calls)
+    is_known = node_observed[:, RATE] & node_observed[:, P50] & (rate > 0.05) & (blind <= 0.05 * calls)
     latency = node[:, P50]
-    own = latency - waited / np.maximum(rate, 0.05)
-    return np.maximum(own, 0.05 * latency).astype(np.float32), known
+    own = latency - wait / np.maximum(rate, 0.05)
+    return np.maximum(own, 0.05 * latency).astype(np.float32), is_known
 
 
 def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]) -> Array:
@@ -252,8 +248,8 @@ def _transform(values: Array, observed: BoolArray, channels: tuple[Channel, ...]
 def count_requests(noise: Array, observed: BoolArray) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
     of_median = np.where(observed[:, RATE], noise[:, P50], np.float32(0))
-    known = np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
-    return np.divide(np.float32(MEDIAN_NOISE), known, dtype=np.float32)
+    variance = np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
+    return np.divide(np.float32(MEDIAN_NOISE), variance, dtype=np.float32)
 
 
 def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:

@@ -21,11 +21,11 @@ RATE = EdgeMetric.REQUESTS_PER_SECOND
 MEASURED = slice(len(EdgeMetric))  # requests/s, errors, p50 and p99: columns of calls, and the first ones of services
 
 
-def find_entry_points(node_ids: Sequence[str], edge_index: IntArray, known: Collection[str]) -> BoolArray:
-    """Return which services ``[N]`` no other service calls, or are ``known`` entry points."""
+def find_entry_points(node_ids: Sequence[str], edge_index: IntArray, entry_points: Collection[str]) -> BoolArray:
+    """Return which services ``[N]`` no other service calls, or are among ``entry_points``."""
     source, destination = edge_index
     is_called = np.bincount(destination[source != destination], minlength=len(node_ids)) > 0
-    return ~is_called | mark_services(node_ids, known)
+    return ~is_called | mark_services(node_ids, entry_points)
 
 
 def measure_entries(
@@ -34,7 +34,6 @@ def measure_entries(
     """Return the metrics of entry points ``[n, M]``, of which the first is requests/s; not a number where unknown.
 
     Args:
-        rows: of the entry points.
         own: ``[n, M]``, not a number where they lack one.
         of_calls: returns the same metrics of the calls in these rows. It is called only if one is lacking.
     """
@@ -45,17 +44,17 @@ def measure_entries(
     place = np.full(max(int(edge_index.max(initial=0)), int(rows.max(initial=0))) + 1, -1)
     place[rows[lacks.any(axis=1)]] = np.flatnonzero(lacks.any(axis=1))
     calls = np.flatnonzero((place[source] >= 0) & (source != destination))
-    caller, made = place[source[calls]], of_calls(calls)
-    weight = np.nan_to_num(made[:, RATE])
-    found = own.copy()
+    caller, call_metrics = place[source[calls]], of_calls(calls)
+    weight = np.nan_to_num(call_metrics[:, RATE])
+    metrics = own.copy()
     for column in range(own.shape[1]):
-        known = ~np.isnan(made[:, column])
-        of, value = caller[known], made[known, column]
-        weights = np.ones(len(of)) if column == RATE else weight[known]
+        is_known = ~np.isnan(call_metrics[:, column])
+        of, value = caller[is_known], call_metrics[is_known, column]
+        weights = np.ones(len(of)) if column == RATE else weight[is_known]
         parts, total = np.bincount(of, weights, len(own)), np.bincount(of, weights * value, len(own))
         mean = total if column == RATE else total / np.where(parts > 0, parts, 1)
-        found[:, column] = np.where(lacks[:, column], np.where(parts > 0, mean, np.nan), own[:, column])
-    return found
+        metrics[:, column] = np.where(lacks[:, column], np.where(parts > 0, mean, np.nan), own[:, column])
+    return metrics
 
 
 def measure_entries_of(snapshot: MeshSnapshot, rows: IntArray) -> Values:

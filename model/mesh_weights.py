@@ -15,7 +15,6 @@ class Weights:
     """Weights that are in memory.
 
     Attributes:
-        by_mesh: of the others, by name.
         refused: for each configured file that is not in use, a sentence that says why, and what is in use.
     """
 
@@ -24,16 +23,15 @@ class Weights:
     refused: tuple[str, ...] = ()
 
     def of(self, mesh: str) -> Checkpoint:
-        """The weights of a mesh."""
         return self.by_mesh.get(mesh, self.default)
 
     def distinct(self) -> tuple[Checkpoint, ...]:
         """Each of the weights once, the default ones first."""
-        return tuple({one.digest: one for one in (self.default, *self.by_mesh.values())}.values())
+        return tuple({checkpoint.digest: checkpoint for checkpoint in (self.default, *self.by_mesh.values())}.values())
 
     def size_bytes(self) -> int:
-        """Memory of the parameters of all weights; shared ones count once."""
-        modules = (module for one in self.distinct() for module in (one.network, one.meta))
+        """Return the parameters' memory; shared weights count once."""
+        modules = (module for checkpoint in self.distinct() for module in (checkpoint.network, checkpoint.meta))
         return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())
 
 
@@ -47,24 +45,23 @@ def load_weights(
     Args:
         default: file for meshes without a file of their own; None: the shipped weights.
         by_mesh: files of the others, by the name of the mesh.
-        device: for the networks; the CPU by default.
         network: class that the files may name, see :func:`model.checkpoint.load`.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
     """
-    shared = load_or_shipped(default, device, network)
-    refused: list[str] = []
-    if shared.refused:
-        refused.append(f"model.weights: refused, and the shipped weights are in use: {shared.refused}")
+    default_weights = load_or_shipped(default, device, network)
+    refusals: list[str] = []
+    if default_weights.refused:
+        refusals.append(f"model.weights: refused, and the shipped weights are in use: {default_weights.refused}")
     by_file: dict[Path, Checkpoint] = {}
-    by_digest = {shared.digest: shared}
-    loaded: dict[str, Checkpoint] = {}
+    by_digest = {default_weights.digest: default_weights}
+    checkpoints: dict[str, Checkpoint] = {}
     for mesh, path in by_mesh.items():
         try:
-            found = by_file.get(path) or load(path, device, network)
+            checkpoint = by_file.get(path) or load(path, device, network)
         except IncompatibleWeights as error:
-            refused.append(f"meshes.{mesh}.weights: refused, and the weights of other meshes are in use: {error}")
+            refusals.append(f"meshes.{mesh}.weights: refused, and the weights of other meshes are in use: {error}")
         else:
-            by_file[path] = loaded[mesh] = by_digest.setdefault(found.digest, found)
-    return Weights(shared, loaded, tuple(refused))
+            by_file[path] = checkpoints[mesh] = by_digest.setdefault(checkpoint.digest, checkpoint)
+    return Weights(default_weights, checkpoints, tuple(refusals))

@@ -14,7 +14,7 @@ from string import ascii_letters, digits
 
 import numpy as np
 
-LONGEST_NAME = 253  # characters of a namespace or of a name, as Kubernetes allows (RFC 1123 subdomain)
+LONGEST_NAME = 253  # characters of a namespace or a name, as Kubernetes allows (RFC 1123 subdomain)
 NAME_RULE = (
     f"at most {LONGEST_NAME} letters, digits, '-', '_', '.' and ':', with a letter, a digit or '_' at both ends; a "
     "name may have several such segments, with '/' between them; letters and signs of other alphabets are allowed too, "
@@ -94,14 +94,14 @@ def as_service_id(text: str) -> str:
     return f"{namespace if _is_good_part(namespace, is_name=False) else escape_namespace(namespace)}/{name}"
 
 
-def list_first(names: Sequence[str], most: int) -> str:
+def list_first(names: Sequence[str], max_names: int) -> str:
     """The first names as one text, with the number of the others.
 
     >>> list_first(["cart", "payment", "ledger"], 2)
     'cart, payment and 1 more'
     """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - max_names
+    return ", ".join(names[:max_names]) + (f" and {more} more" if more > 0 else "")
 
 
 def original_name(name: str) -> str:
@@ -123,7 +123,7 @@ def readable(text: str) -> str:
     """
     if "~" not in text:
         return text
-    return _SHORTENED.sub(lambda found: f"…{found[1][:6]}", _ESCAPED.sub(_readable_character, text))
+    return _SHORTENED.sub(lambda match: f"…{match[1][:6]}", _ESCAPED.sub(_readable_character, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +159,26 @@ def is_services_name(text: str) -> bool:
 
 def _escape(text: str) -> str:
     """One segment, without its limit of length."""
-    return _NOT_ALLOWED.sub(lambda found: f"~{ord(found[0]):02X}~", text)
+    return _NOT_ALLOWED.sub(lambda match: f"~{ord(match[0]):02X}~", text)
 
 
-def _shorten(text: str, escaped: str) -> str:
-    if len(escaped) <= LONGEST_NAME:
-        return escaped
-    begin = escaped[: LONGEST_NAME - _DIGEST_LENGTH]
+def _shorten(text: str, escaped_text: str) -> str:
+    if len(escaped_text) <= LONGEST_NAME:
+        return escaped_text
+    begin = escaped_text[: LONGEST_NAME - _DIGEST_LENGTH]
     if begin.count("~") % 2:  # within an escaped character
         begin = begin[: begin.rindex("~")]
     return f"{begin}~{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}~"
 
 
-def _original(found: re.Match[str]) -> str:
-    char = chr(int(found[1], 16))
-    return found[0] if "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
+def _original(match: re.Match[str]) -> str:
+    char = chr(int(match[1], 16))
+    return match[0] if "\ud800" <= char <= "\udfff" else char  # UTF-8 cannot encode surrogates
 
 
-def _readable_character(found: re.Match[str]) -> str:
-    char = chr(int(found[1], 16))
-    return char if char.isprintable() and char not in _STAYS else found[0]
+def _readable_character(match: re.Match[str]) -> str:
+    char = chr(int(match[1], 16))
+    return char if char.isprintable() and char not in _STAYS else match[0]
 
 
 def _bad_part(position: int, node_id: str) -> BadName | None:

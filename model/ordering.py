@@ -16,8 +16,8 @@ def stable_order(keys: NDArray[np.integer], bound: int) -> IntArray:
     bits = len(keys).bit_length()
     if bound.bit_length() + bits > 63:
         return np.argsort(keys, kind="stable")
-    packed = np.sort((keys.astype(np.int64) << bits) | np.arange(len(keys), dtype=np.int64))
-    return packed & ((1 << bits) - 1)
+    codes = np.sort((keys.astype(np.int64) << bits) | np.arange(len(keys), dtype=np.int64))
+    return codes & ((1 << bits) - 1)
 
 
 def largest_of_rows(table: Array) -> Array:
@@ -40,10 +40,9 @@ def either(*tests: Array) -> Array:
 
 
 def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
-    """Return the largest value of each group."""
-    most = np.zeros(count, np.float32)
-    np.maximum.at(most, group, values)
-    return most
+    largest = np.zeros(count, np.float32)
+    np.maximum.at(largest, group, values)
+    return largest
 
 
 def worst_of_group(values: Array, group: IntArray, chances: Array) -> Array:

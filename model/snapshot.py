@@ -106,11 +106,7 @@ class Sensitivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is responsible for a service. At least one of the texts is not empty.
-
-    Attributes:
-        contact: where to reach it, for example a channel.
-    """
+    """Who is responsible for a service. At least one of the texts is not empty."""
 
     team: str
     contact: str = ""
@@ -141,12 +137,9 @@ class MeshSnapshot:
     Attributes:
         node_ids: N unique ids ``namespace/service`` (the namespace ends at the first slash).
         edge_index: int64 ``[2, E]``, source and destination of each call; no call twice.
-        node_features: float32 ``[N, 7]`` by :class:`NodeMetric`; 0 if not observed.
-        node_observed: bool ``[N, 7]``.
+        node_observed, node_features: bool and float32 ``[N, 7]``, by :class:`NodeMetric`; 0 if not observed.
         edge_features: float32 ``[E, 4]`` by :class:`EdgeMetric`; 0 if not observed.
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
-        observed_at: time, UTC.
-        changes: planned changes announced since the previous snapshot.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
             keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.
@@ -179,11 +172,9 @@ class MeshSnapshot:
         """Check and freeze a snapshot. NaN in a feature means "not observed".
 
         Args:
-            node_ids: N ids ``namespace/service``.
             edge_index: ``[2, E]`` positions in ``node_ids``.
             node_features: ``[N, 7]``, NaN if not observed.
             edge_features: ``[E, 4]``, NaN if not observed.
-            signals: measurements that only some services have, in any order.
 
         Raises:
             InvalidSnapshot: with the place of the first error.
@@ -209,7 +200,7 @@ class MeshSnapshot:
         signals: Sequence[Signal] = (),
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot of the same services and calls at another time. They are shared, and not checked
-        again, which takes most of the time of :meth:`create`. Arguments and errors as there."""
+        again, which is most of the work in :meth:`create`. Arguments and errors as there."""
         values = observed_at, node_features, edge_features, changes, policies, signals
         return self._of(self.node_ids, self.edge_index, *values)
 
@@ -235,11 +226,11 @@ class MeshSnapshot:
             )
         node_observed = _check_values("nodes", nodes, NODE_METRICS)
         edge_observed = _check_values("edges", edges, EDGE_METRICS)
-        unmeasured = np.flatnonzero(~edge_observed[:, EdgeMetric.REQUESTS_PER_SECOND])
-        if len(unmeasured):
+        missing = np.flatnonzero(~edge_observed[:, EdgeMetric.REQUESTS_PER_SECOND])
+        if len(missing):
             raise InvalidSnapshot(
-                f"edge {unmeasured[0]}: requests_per_second is missing; a call that was not measured is left out",
-                place=("edges", int(unmeasured[0]), EDGE_METRICS[EdgeMetric.REQUESTS_PER_SECOND]),
+                f"edge {missing[0]}: requests_per_second is missing; a call that was not measured is left out",
+                place=("edges", int(missing[0]), EDGE_METRICS[EdgeMetric.REQUESTS_PER_SECOND]),
             )
         for array in (nodes, edges, node_observed, edge_observed):
             array.setflags(write=False)
@@ -258,12 +249,10 @@ class MeshSnapshot:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
         return len(self.node_ids)
 
     @property
     def num_edges(self) -> int:
-        """E."""
         return int(self.edge_index.shape[1])
 
     @cached_property
@@ -288,8 +277,8 @@ class MeshSnapshot:
         A place is the position of the service times the number of kinds, plus the position of the kind.
         """
         row = {name: i for i, name in enumerate(self.node_ids)} if self.signals else {}
-        places = [row[one.service] * len(_KIND_ORDER) + _KIND_ORDER[one.kind] for one in self.signals]
-        return np.array(places, np.int64), np.array([one.value for one in self.signals], np.float32)
+        places = [row[signal.service] * len(_KIND_ORDER) + _KIND_ORDER[signal.kind] for signal in self.signals]
+        return np.array(places, np.int64), np.array([signal.value for signal in self.signals], np.float32)
 
     def take(self, nodes: ArrayLike, edges: ArrayLike) -> "MeshSnapshot":
         """Return the sub-mesh of ``nodes`` (positions, in this order) and ``edges`` (both ends must be among them).
@@ -323,7 +312,9 @@ class MeshSnapshot:
             changes=self.changes,
             policies=self.policies,
             signals=tuple(
-                sorted((one for one in self.signals if one.service in row), key=lambda one: row[one.service])
+                sorted(
+                    (signal for signal in self.signals if signal.service in row), key=lambda signal: row[signal.service]
+                )
             ),
         )
 
@@ -362,20 +353,22 @@ class MeshSnapshot:
 
 
 def find_rows(
-    node_ids: Sequence[str], wanted: Collection[str], near: Mapping[str, int] | None = None
+    node_ids: Sequence[str], services: Collection[str], near: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Return the positions of some services in a snapshot. Services that it does not have are left out.
 
     Args:
         near: positions in another snapshot. They are still true of most, and then no other name is read.
     """
-    row = {name: i for name, i in (near or {}).items() if i < len(node_ids) and node_ids[i] == name and name in wanted}
-    if len(row) < len(wanted):
-        others = (set(wanted) - row.keys()).intersection(node_ids)
-        if len(others) <= FEW_NAMES:
-            row |= {name: node_ids.index(name) for name in others}
+    row = {
+        name: i for name, i in (near or {}).items() if i < len(node_ids) and node_ids[i] == name and name in services
+    }
+    if len(row) < len(services):
+        missing = (set(services) - row.keys()).intersection(node_ids)
+        if len(missing) <= FEW_NAMES:
+            row |= {name: node_ids.index(name) for name in missing}
         else:
-            row |= {name: i for i, name in enumerate(node_ids) if name in others}
+            row |= {name: i for i, name in enumerate(node_ids) if name in missing}
     return row
 
 
@@ -385,15 +378,15 @@ def find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Ma
     calls_them = np.zeros(len(snapshot.node_ids), bool)
     calls_them[[row[source] for source, _ in names if source in row]] = True
     near = np.flatnonzero(calls_them[snapshot.edge_index[0]])
-    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
-    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
+    row_of_call = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([row_of_call.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
 
 
-def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray:
-    """Return which of the services ``[N]`` of a snapshot are wanted."""
-    marked = np.zeros(len(node_ids), bool)
-    marked[list(find_rows(node_ids, wanted).values())] = True
-    return marked
+def mark_services(node_ids: Sequence[str], services: Collection[str]) -> BoolArray:
+    """Return the mask ``[N]`` of some services in a snapshot."""
+    mask = np.zeros(len(node_ids), bool)
+    mask[list(find_rows(node_ids, services).values())] = True
+    return mask
 
 
 def namespace_of(node_id: str) -> str:
@@ -421,22 +414,26 @@ def with_good_names(snapshot: MeshSnapshot) -> MeshSnapshot:
     """
     if find_bad_name(snapshot.node_ids) is None:
         return snapshot
-    named: dict[str, str] = {}
-    taken = {name for name in snapshot.node_ids if is_service_name(name)}
+    new_ids: dict[str, str] = {}
+    ids_in_use = {name for name in snapshot.node_ids if is_service_name(name)}
     for node_id in snapshot.node_ids:
         if is_service_name(node_id):
-            named[node_id] = node_id
+            new_ids[node_id] = node_id
             continue
-        wanted = as_service_id(node_id)
-        numbered = (wanted if number == 1 else f"{wanted}_{number}" for number in count(1))
-        named[node_id] = next(one for one in numbered if one not in taken)
-        taken.add(named[node_id])
+        new_id = as_service_id(node_id)
+        candidates = (new_id if number == 1 else f"{new_id}_{number}" for number in count(1))
+        new_ids[node_id] = next(candidate for candidate in candidates if candidate not in ids_in_use)
+        ids_in_use.add(new_ids[node_id])
     return replace(
         snapshot,
-        node_ids=tuple(named.values()),
-        changes=tuple(replace(one, service=named.get(one.service, one.service)) for one in snapshot.changes),
-        policies=tuple(replace(one, service=named.get(one.service, one.service)) for one in snapshot.policies),
-        signals=tuple(replace(one, service=named[one.service]) for one in snapshot.signals),
+        node_ids=tuple(new_ids.values()),
+        changes=tuple(
+            replace(change, service=new_ids.get(change.service, change.service)) for change in snapshot.changes
+        ),
+        policies=tuple(
+            replace(policy, service=new_ids.get(policy.service, policy.service)) for policy in snapshot.policies
+        ),
+        signals=tuple(replace(signal, service=new_ids[signal.service]) for signal in snapshot.signals),
     )
 
 
@@ -473,7 +470,7 @@ def _check_ids(ids: tuple[str, ...]) -> None:
         raise InvalidSnapshot("expected at least one service, got none; an empty mesh has no verdict", place=("nodes",))
     if are_plain(ids) and len(set(ids)) == len(ids):
         return
-    seen: dict[str, int] = {}
+    first_row: dict[str, int] = {}
     for i, name in enumerate(ids):
         namespace, slash, service = name.partition("/")
         if not (namespace and slash and service):
@@ -481,9 +478,9 @@ def _check_ids(ids: tuple[str, ...]) -> None:
                 f"node {i}: expected an id 'namespace/service' with both parts filled, got {name[:80]!r}",
                 place=("nodes", i),
             )
-        if seen.setdefault(name, i) != i:
+        if first_row.setdefault(name, i) != i:
             raise InvalidSnapshot(
-                f"node {i}: {name[:80]!r} was already given as node {seen[name]}; send each service once",
+                f"node {i}: {name[:80]!r} was already given as node {first_row[name]}; send each service once",
                 place=("nodes", i),
             )
 
@@ -500,8 +497,8 @@ def _check_edges(ids: tuple[str, ...], index: IntArray) -> None:
     key = index[0] * len(ids) + index[1]
     if len(ids) ** 2 <= np.iinfo(np.int32).max:
         key = key.astype(np.int32)  # sorts twice as fast
-    ordered = np.sort(key)
-    if (ordered[1:] > ordered[:-1]).all():
+    sorted_keys = np.sort(key)
+    if (sorted_keys[1:] > sorted_keys[:-1]).all():
         return
     order = np.argsort(key, kind="stable")  # several times slower than a plain sort, but finds the position
     repeat = int(np.flatnonzero(np.diff(key[order]) == 0)[0])
@@ -542,30 +539,31 @@ def _check_signals(ids: tuple[str, ...], signals: Sequence[Signal]) -> tuple[Sig
     """
     if not signals:
         return ()
-    row = find_rows(ids, {one.service for one in signals})
-    placed: dict[tuple[int, int], Signal] = {}
-    for i, one in enumerate(signals):
-        if one.service not in row:
+    row = find_rows(ids, {signal.service for signal in signals})
+    by_place: dict[tuple[int, int], Signal] = {}
+    for i, signal in enumerate(signals):
+        if signal.service not in row:
             raise InvalidSnapshot(
-                f"signal {i}: {one.service[:80]!r} is not among the {len(ids)} services; add it or remove the signal",
+                f"signal {i}: {signal.service[:80]!r} is not among the {len(ids)} services; add it or "
+                "remove the signal",
                 place=("signals", i),
             )
-        at, kind = row[one.service], SignalKind(one.kind)
-        value = _short_decimal(one.value) if 0 <= one.value <= LARGEST_VALUE else float("nan")
+        at, kind = row[signal.service], SignalKind(signal.kind)
+        value = _short_decimal(signal.value) if 0 <= signal.value <= LARGEST_VALUE else float("nan")
         if not value <= (1.0 if kind in SHARES_OF_ONE else LARGEST_VALUE):
             expected = "a ratio from 0 to 1" if kind in SHARES_OF_ONE else f"a number from 0 to {LARGEST_VALUE:g}"
             raise InvalidSnapshot(
-                f"node {at}: {kind}: expected {expected}, got {one.value:g}; leave out what was not observed",
+                f"node {at}: {kind}: expected {expected}, got {signal.value:g}; leave out what was not observed",
                 place=("nodes", at, "signals", kind.value),
             )
         key = at, _KIND_ORDER[kind]
-        if key in placed:
+        if key in by_place:
             raise InvalidSnapshot(
-                f"signal {i}: {kind} of {one.service[:80]!r} was already given; send each kind once for a service",
+                f"signal {i}: {kind} of {signal.service[:80]!r} was already given; send each kind once for a service",
                 place=("signals", i),
             )
-        placed[key] = one if value == one.value and kind is one.kind else Signal(kind, one.service, value)
-    return tuple(placed[key] for key in sorted(placed))
+        by_place[key] = signal if value == signal.value and kind is signal.kind else Signal(kind, signal.service, value)
+    return tuple(by_place[key] for key in sorted(by_place))
 
 
 _KIND_ORDER = {kind: i for i, kind in enumerate(SignalKind)}

@@ -16,7 +16,7 @@ NAMESPACE_WAITS, NAMESPACE_LOSES = "namespace_outgoing_latency", "namespace_outg
 NAMESPACE_SLOW, NAMESPACE_FAILS = "namespace_incoming_latency", "namespace_incoming_errors"
 OF_NAMESPACE = (NAMESPACE_WAITS, NAMESPACE_LOSES, NAMESPACE_SLOW, NAMESPACE_FAILS)
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
-MAX_SUSPECTS = 10  # shown, of a mesh and of an incident
+MAX_SUSPECTS = 10  # shown for a mesh, and for an incident
 
 
 class Status(StrEnum):
@@ -54,7 +54,6 @@ class Severity(StrEnum):
 
 
 def worst(first: Severity, second: Severity) -> Severity:
-    """Return the worse one of two severities."""
     return second if second.rank > first.rank else first
 
 
@@ -100,7 +99,7 @@ class LimitForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a service is a suspect: one metric of it or of one call into it, and the expected value.
+    """The reason for a suspect: a metric of the service or of one call into it, and the expected value.
 
     Attributes:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
@@ -144,7 +143,6 @@ class ClusterEvent:
     """A Kubernetes event of a service. It may explain an incident, but is not evidence of one and lowers no score.
 
     Attributes:
-        kind: Kubernetes' reason, such as ``BackOff``.
         object: the Kubernetes object, such as ``Pod cart-v1-5f-x7k2p``.
     """
 
@@ -224,12 +222,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBudget:
-    """What an incident has used of the error budget of an objective so far; see ``model/incidents/objectives.py``.
-
-    Attributes:
-        used: share of the budget, 0 or more.
-        bad_requests: that it is computed from.
-    """
+    """The part of an objective's error budget that an incident has used so far; see ``model.incidents.objectives``."""
 
     objective: Objective
     used: float
@@ -241,7 +234,6 @@ class Incident:
     """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
     Attributes:
-        since: time of its first evidence.
         severity: only rises.
         score: the strongest evidence in it now; higher is more unusual.
         suspects: best first.
@@ -252,7 +244,7 @@ class Incident:
         suspects_at: time of the snapshot that shows the suspects best, UTC; None: unknown.
         kind: what is wrong, by the reasons of the first suspect; may change while it is open.
         impact: how far it reaches; None: not computed.
-        scope: of an incident of traffic: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
+        scope: of a traffic incident: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point. Empty
             for all other incidents.
         error_budgets: what it has used of them, the most used first; added outside the detector.
         owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
@@ -289,7 +281,6 @@ class Watched:
         score, level: its page score now, and the page level that it would have to exceed.
         since: first snapshot of the present deviation.
         seen, needed: snapshots above the level so far, and how many raise an alert.
-        reasons: strongest first.
     """
 
     service: str
@@ -314,9 +305,7 @@ class MuteInForce:
     """A mute that applies now.
 
     Attributes:
-        origin: see :class:`MuteOrigin`.
         services: node ids and ``namespace/*``; empty: the whole mesh.
-        id: of a mute set over the API; empty for others.
         until: None: as long as its origin has it.
         hides: services that would be part of an incident now.
     """
@@ -336,7 +325,7 @@ class Silence:
     Attributes:
         total: services that the mesh has, these included.
         since: first snapshot without a measurement of the one that is silent for longest, UTC.
-        names: ids of some of them, the longest silent first.
+        names: some of their ids, the longest silent first.
     """
 
     services: int
@@ -346,7 +335,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Share of the services of the mesh, 0..1."""
+        """Share of the mesh's services, 0..1."""
         return self.services / self.total
 
 
@@ -378,9 +367,7 @@ class Verdict:
     """The cluster's verdict on one snapshot.
 
     Attributes:
-        observed_at: the snapshot's time, UTC.
         sequence: counted snapshots of this mesh, this one included.
-        status: see :class:`Status`.
         mesh_score: the largest decisive score of the mesh's services and of its traffic, in decades of improbability;
             see :mod:`model.incidents.threshold`.
         threshold: that ``mesh_score`` has to reach to open an alert.
@@ -422,12 +409,10 @@ class Verdict:
 
     @property
     def alerts(self) -> tuple[Incident, ...]:
-        """The incidents that raise an alert: all but notices."""
         return tuple(incident for incident in self.incidents if incident.severity is not Severity.NOTICE)
 
     @property
     def notices(self) -> tuple[Incident, ...]:
-        """The incidents that raise no alert."""
         return tuple(incident for incident in self.incidents if incident.severity is Severity.NOTICE)
 
 

@@ -35,7 +35,6 @@ def symmetric_csr(num_nodes: int, edge_index: IntArray, edge_weight: FloatArray)
 
     Args:
         edge_index: ``[2, E]`` positions below N.
-        edge_weight: ``[E]``.
     """
     low, high = np.minimum(edge_index[0], edge_index[1]), np.maximum(edge_index[0], edge_index[1])
     apart = low != high
@@ -131,13 +130,13 @@ def check_limit(limit: int, seed: int) -> None:
 
 
 def _check_array(name: str, array: NDArray[Any], shape: tuple[int | None, ...], dtype: type[np.generic]) -> None:
-    wanted = f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
+    expected = f"[{', '.join('any' if size is None else str(size) for size in shape)}]"
     fits = array.ndim == len(shape) and all(
         size is None or size == got for size, got in zip(shape, array.shape, strict=True)
     )
     if not fits:
         raise InvalidGraph(
-            f"{name}: expected shape {wanted}, got {list(array.shape)}; arrays of calls have one entry for each "
+            f"{name}: expected shape {expected}, got {list(array.shape)}; arrays of calls have one entry for each "
             "column of edge_index",
             argument=name,
         )
@@ -147,7 +146,7 @@ def _check_array(name: str, array: NDArray[Any], shape: tuple[int | None, ...], 
         )
 
 
-def _run_starts(ordered: IntArray) -> IntArray:
-    starts = np.ones(len(ordered), dtype=np.bool_)
-    starts[1:] = ordered[1:] != ordered[:-1]
+def _run_starts(keys: IntArray) -> IntArray:
+    starts = np.ones(len(keys), dtype=np.bool_)
+    starts[1:] = keys[1:] != keys[:-1]
     return np.flatnonzero(starts)

@@ -13,26 +13,25 @@ class CallsByService:
 
     Attributes:
         indptr: int64 ``[N + 1]``.
-        calls: int64, ids of the calls of service i at ``indptr[i]:indptr[i + 1]``.
+        calls: int64, ids of service i's calls at ``indptr[i]:indptr[i + 1]``.
     """
 
     indptr: IntArray
     calls: IntArray
 
     @classmethod
-    def of(cls, ends: IntArray, included: BoolArray, num_nodes: int) -> "CallsByService":
-        """Group the ``included [E]`` calls by their ``ends [E]``."""
-        calls = np.flatnonzero(included)
+    def of(cls, ends: IntArray, mask: BoolArray, num_nodes: int) -> "CallsByService":
+        """Group the calls of a ``mask [E]`` by their ``ends [E]``."""
+        calls = np.flatnonzero(mask)
         indptr = np.zeros(num_nodes + 1, dtype=np.int64)
         np.cumsum(np.bincount(ends[calls], minlength=num_nodes), out=indptr[1:])
         return cls(indptr, calls[stable_order(ends[calls], num_nodes)])
 
     def calls_of(self, nodes: IntArray) -> IntArray:
-        """Return the calls of these services."""
         first, count = self.indptr[nodes], self.indptr[nodes + 1] - self.indptr[nodes]
         before = np.cumsum(count) - count
-        found: IntArray = self.calls[np.repeat(first - before, count) + np.arange(count.sum())]
-        return found
+        calls: IntArray = self.calls[np.repeat(first - before, count) + np.arange(count.sum())]
+        return calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +66,7 @@ class AttendedCalls:
         nodes = np.zeros(len(self.callers.indptr) - 1, dtype=np.bool_)
         edges = np.zeros(len(source), dtype=np.bool_)
         nodes[seeds] = True
-        for _ in range(hops):  # the calls of services of the hops before are there already
+        for _ in range(hops):  # the calls at services of earlier hops are there already
             callers, callees = self.callers.calls_of(seeds), self.callees.calls_of(seeds)
             edges[callers] = edges[callees] = True
             before = nodes.copy()
@@ -87,7 +86,6 @@ def closure(
 
     Args:
         seeds: ``[N]``, the nodes whose results must be exact.
-        edge_index: ``[2, E]``.
         attended_callers: ``[E]``, whether the destination attends to the source.
         attended_callees: ``[E]``, whether the source attends to the destination.
 

@@ -100,23 +100,14 @@ def assemble(
     attended_callees: BoolArray,
     digest: str,
 ) -> PartitionPlan:
-    """Build the plan of a given assignment of services to parts 0..P-1, none empty. It takes time in proportion to the
-    calls that all parts read together.
-
-    Args:
-        part_of: int64 ``[N]``.
-        edge_index: this and the next three as in :func:`plan`.
-        edge_weight: ``[E]``.
-        attended_callers: bool ``[E]``.
-        attended_callees: bool ``[E]``.
-        digest: :func:`topology_digest` of the mesh.
-    """
+    """Build a plan from an assignment of services to parts 0..P-1, none empty. It takes time in proportion to the
+    calls that all parts read together."""
     source, destination = edge_index
     count = int(part_of.max()) + 1 if len(part_of) else 0
     cores = _groups(part_of, count)
-    owned = _groups(part_of[source], count)
+    owned_edges = _groups(part_of[source], count)
     attended = AttendedCalls.of(len(part_of), edge_index, attended_callers, attended_callees)
-    parts = tuple(_part(core, edges, attended) for core, edges in zip(cores, owned, strict=True))
+    parts = tuple(_part(core, edges, attended) for core, edges in zip(cores, owned_edges, strict=True))
     crossing = np.flatnonzero(part_of[source] != part_of[destination])
     quality = measure(
         crossing,
@@ -131,14 +122,7 @@ def assemble(
 def topology_digest(
     namespaces: IntArray, edge_index: IntArray, attended_callers: BoolArray, attended_callees: BoolArray
 ) -> str:
-    """Return a hex digest of everything a plan depends on except traffic. The plan fits as long as it stays equal.
-
-    Args:
-        namespaces: int ``[N]``.
-        edge_index: int ``[2, E]``.
-        attended_callers: bool ``[E]``.
-        attended_callees: bool ``[E]``.
-    """
+    """Return a hex digest of everything a plan depends on except traffic. The plan fits as long as it stays equal."""
     h = hashlib.blake2b(digest_size=16)
     h.update(f"{len(namespaces)} {edge_index.shape[1]}".encode())  # so that arrays cannot share bytes
     for integers in (namespaces, edge_index):

@@ -39,15 +39,7 @@ class Quality:
 def measure(
     crossing: IntArray, edge_weight: FloatArray, cores: Sequence[int], halos: Sequence[int], calls: Sequence[int]
 ) -> Quality:
-    """Compute the quality of a plan.
-
-    Args:
-        crossing: ids of the calls whose ends are in different parts.
-        edge_weight: ``[E]``, traffic.
-        cores: services of each part's core.
-        halos: services of each part's halo.
-        calls: calls that each part computes.
-    """
+    """Compute the quality of a plan."""
     total = float(edge_weight.sum())
     services = sum(cores)
     return Quality(

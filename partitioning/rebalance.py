@@ -30,14 +30,8 @@ def rebalance(
     scratch now. An unchanged mesh keeps ``old`` itself.
 
     Args:
-        old: plan of the previous mesh.
+        old: plan of the previous mesh; the arguments after ``kept`` are those of :func:`partitioning.plan.plan`.
         kept: int ``[N]``, old position of each service of the new mesh, -1 if it is new.
-        namespaces: int ``[N]``; this and the next four as in :func:`partitioning.plan.plan`, of the new mesh.
-        edge_index: int ``[2, E]``.
-        edge_weight: ``[E]``.
-        attended_callers: bool ``[E]``.
-        attended_callees: bool ``[E]``.
-        limit: most core services of a part.
         factor: how much worse is clearly worse, at least 1.
 
     Raises:
@@ -50,7 +44,8 @@ def rebalance(
     _check_kept(kept, len(namespaces), len(old.part_of))
     attended = (attended_callers, attended_callees)
     digest = topology_digest(namespaces, edge_index, *attended)
-    if _is_unchanged(old, kept, digest, limit):
+    is_same_mesh = old.digest == digest and np.array_equal(kept, np.arange(len(old.part_of)))
+    if is_same_mesh and all(len(part.core) <= limit for part in old.parts):
         return old
     survivors = kept >= 0
     if len(namespaces) <= limit or not survivors.any():
@@ -92,15 +87,9 @@ def _check_kept(kept: IntArray, num_nodes: int, old_nodes: int) -> None:
         )
 
 
-def _is_unchanged(old: PartitionPlan, kept: IntArray, digest: str, limit: int) -> bool:
-    same = old.digest == digest and np.array_equal(kept, np.arange(len(old.part_of)))
-    return same and all(len(part.core) <= limit for part in old.parts)
-
-
 def _place_new(
     part_of: IntArray, namespaces: IntArray, edge_index: IntArray, edge_weight: FloatArray, limit: int, seed: int
 ) -> IntArray:
-    """Place each service without a part (-1). New parts are opened if none has room."""
     unit, sizes = _units(part_of, namespaces, edge_index, edge_weight, limit, seed)
     if not len(sizes):
         return part_of
@@ -113,21 +102,21 @@ def _place_new(
             np.zeros(len(sizes), dtype=np.int64),  # parts not opened yet: at most one for each unit
         ]
     )
-    chosen = np.empty(len(sizes), dtype=np.int64)
+    part_of_unit = np.empty(len(sizes), dtype=np.int64)
     for u in np.argsort(-traffic.sum(axis=1), kind="stable"):
         fitting = np.flatnonzero(room >= sizes[u])
         if not len(fitting):
-            chosen[u] = parts
+            part_of_unit[u] = parts
             room[parts] = limit
             parts += 1
         else:
             old = fitting[fitting < traffic.shape[1]]
             choice = np.lexsort((-room[old], -neighbours[u, old], -traffic[u, old]))
-            chosen[u] = old[choice[0]] if len(old) else fitting[0]
-        room[chosen[u]] -= sizes[u]
-    placed = part_of.copy()
-    placed[unit >= 0] = chosen[unit[unit >= 0]]
-    return placed
+            part_of_unit[u] = old[choice[0]] if len(old) else fitting[0]
+        room[part_of_unit[u]] -= sizes[u]
+    new_part_of = part_of.copy()
+    new_part_of[unit >= 0] = part_of_unit[unit[unit >= 0]]
+    return new_part_of
 
 
 def _units(
@@ -167,8 +156,8 @@ def _namesakes(unit: IntArray, part_of: IntArray, namespaces: IntArray, units: i
     """Return how many services of the unit's namespace are in each part: ``[U, P]``."""
     _, space = np.unique(namespaces, return_inverse=True)
     spaces = int(space.max()) + 1
-    placed = part_of >= 0
-    counts = np.bincount(space[placed] * parts + part_of[placed], minlength=spaces * parts).reshape(spaces, parts)
+    has_part = part_of >= 0
+    counts = np.bincount(space[has_part] * parts + part_of[has_part], minlength=spaces * parts).reshape(spaces, parts)
     space_of_unit = np.empty(units, dtype=np.int64)
     space_of_unit[unit[unit >= 0]] = space[unit >= 0]
     return counts[space_of_unit]

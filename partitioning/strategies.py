@@ -23,12 +23,6 @@ def by_namespace(
 
     Most calls stay inside a namespace, so its border is a good cut that is cheap to find and that people recognise.
 
-    Args:
-        namespaces: ``[N]``, equal numbers for equal namespaces.
-        edge_index: ``[2, E]``.
-        edge_weight: ``[E]``, traffic.
-        limit: most services of one part.
-
     Returns:
         int64 ``[N]``, the part of each service; parts are numbered from 0 without gaps.
     """
@@ -60,7 +54,6 @@ def cut(graph: SymmetricGraph, sizes: IntArray, limit: int, seed: int) -> IntArr
 
     Args:
         sizes: ``[V]``, services of each vertex, each at most ``limit``.
-        limit: most services of one part.
 
     Returns:
         int64 ``[V]``, parts numbered from 0 without gaps.
@@ -147,11 +140,11 @@ def _pack(labels: IntArray, sizes: IntArray, limit: int) -> IntArray:
         members = np.flatnonzero(labels == group)
         largest_first = members[np.argsort(-sizes[members], kind="stable")]
         room = np.full(len(members), limit, dtype=np.int64)
-        opened = 1
+        bins = 1
         for vertex in largest_first:
-            bin_ = int(np.argmax(room[: opened + 1] >= sizes[vertex]))
-            opened = max(opened, bin_ + 1)
+            bin_ = int(np.argmax(room[: bins + 1] >= sizes[vertex]))
+            bins = max(bins, bin_ + 1)
             room[bin_] -= sizes[vertex]
             labels[vertex] = group if bin_ == 0 else groups + bin_ - 1
-        groups += opened - 1
+        groups += bins - 1
     return labels

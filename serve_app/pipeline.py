@@ -67,7 +67,7 @@ class Options:
 
     Attributes:
         window_size: W, snapshots kept.
-        max_services: the largest number of core services of a part; a mesh up to this size is one part.
+        max_services: limit of core services in a part; a mesh up to this size is one part.
         policy: when to alert.
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
@@ -85,7 +85,6 @@ class Options:
 
 
 def options(settings: Settings, mesh: str = "") -> Options:
-    """The pipeline's options for a mesh, from the settings."""
     alert, model = settings.alert, settings.model
     policy = AlertPolicy(
         false_pages_per_day=alert.false_pages_per_day,
@@ -140,7 +139,7 @@ class CalibratedScores:
     """Scores of the parts that answered, the same for the whole mesh, and the surprise of every series."""
 
     scores: tuple[PartitionScore, ...]
-    decoded: MeshScores
+    mesh_scores: MeshScores
     surprise: Surprises
 
 
@@ -152,7 +151,7 @@ class MetaInput:
     evidence: Evidence
     parts: int
     memory: IncidentMemory
-    when: VerdictContext
+    context: VerdictContext
     reconstruction: ReconstructionInput | None
 
 
@@ -170,9 +169,7 @@ class StageRunner(Protocol):
     """Runs the stages of :func:`run_stages`: in this thread, in another one, or on other replicas."""
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        """The weights of the mesh."""
-        ...
+    def checkpoint(self) -> Checkpoint: ...
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run all stages of one snapshot; ``stages`` returns their coroutine, which calls this runner."""
@@ -186,9 +183,7 @@ class StageRunner(Protocol):
         """Score the parts of the plan. Parts that cannot be scored are left out."""
         ...
 
-    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        """Call :func:`decide`."""
-        ...
+    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
 
 
 def stage_span(stage: str, function: Callable[..., Any] | None = None) -> AbstractContextManager[Span]:
@@ -229,10 +224,6 @@ async def run_stages(
     """Run all stages of one snapshot in their order.
 
     Args:
-        runner: runs the stages, with its weights.
-        mesh: before the snapshot.
-        snapshot: the next one.
-        options: of the mesh.
         counted: False for a baseline, which moves neither the mesh's clock nor its incidents.
         events: recent Kubernetes events of the mesh, newest first; shown with incidents.
 
@@ -273,8 +264,8 @@ def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
     """The verdict of a snapshot and the mesh after it; errors as in :func:`run_stages`."""
-    advanced = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
-    return advanced.verdict, advanced.mesh
+    results = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
+    return results.verdict, results.mesh
 
 
 def advance_in_detail(
@@ -308,8 +299,7 @@ async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T
 
 
 def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snapshot: MeshSnapshot) -> Deviations:
-    """How unusual each service and call of a snapshot is, by its calibrated scores."""
-    return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
+    return Deviations.of(prepared.mesh.state, calibrated.mesh_scores.scored, calibrated.surprise, snapshot)
 
 
 def prepare(
@@ -317,9 +307,9 @@ def prepare(
 ) -> PreparedSnapshot:
     """Deviations of the whole mesh, its plan, and the inputs of the network."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
-    cut, sample = _plan(mesh, state, options), sample_services(state)
+    partition_plan, sample = _plan(mesh, state, options), sample_services(state)
     whole = whole_mesh(state, observation, sample)
-    return PreparedSnapshot(Mesh(state, cut), observation, whole, sample)
+    return PreparedSnapshot(Mesh(state, partition_plan), observation, whole, sample)
 
 
 def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[PartitionScore, ...]:
@@ -328,23 +318,24 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
     A part has all services that its core depends on, so this gives the same scores as the tasks of the parts, whose
     shared services are computed several times.
     """
-    cut, whole = _plan_of(prepared), prepared.whole
-    if len(cut.parts) == 1:
+    partition_plan, whole = _plan_of(prepared), prepared.whole
+    if len(partition_plan.parts) == 1:
         return tuple(score(network, [whole]))
-    returned = _returned(prepared)
-    (found,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
+    is_returned = _returned(prepared)
+    (mesh_score,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
     return tuple(
-        found.part_of(index, part.core, part.owned_edges, returned[part.core]) for index, part in enumerate(cut.parts)
+        mesh_score.part_of(index, part.core, part.owned_edges, is_returned[part.core])
+        for index, part in enumerate(partition_plan.parts)
     )
 
 
 def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     """One task for each part of the plan, with the services that its core depends on."""
-    cut = _plan_of(prepared)
-    if len(cut.parts) == 1:
+    partition_plan = _plan_of(prepared)
+    if len(partition_plan.parts) == 1:
         return (replace(prepared.whole, topology=None),)  # a replica would have to receive it with every snapshot
-    returned, snapshot = _returned(prepared), uuid4().hex
-    return tuple(_task(prepared, part, returned, index, snapshot) for index, part in enumerate(cut.parts))
+    is_returned, snapshot = _returned(prepared), uuid4().hex
+    return tuple(_task(prepared, part, is_returned, index, snapshot) for index, part in enumerate(partition_plan.parts))
 
 
 def replay(
@@ -354,14 +345,7 @@ def replay(
     options: Options,
 ) -> MeshState:
     """The state after some snapshots whose verdicts are known, bit for bit as :func:`advance` left it with the same
-    options. It does not score, so it takes a fraction of the time.
-
-    Args:
-        checkpoint: the weights.
-        state: before the first of the snapshots.
-        steps: the snapshots since.
-        options: of the mesh.
-    """
+    options. It does not score, so it takes a fraction of the time."""
     for snapshot, memory in steps:
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
     return state
@@ -391,24 +375,21 @@ def _learn(
         entry_points=options.entry_points,
     )
     if counted:
-        after = observe_drift(after, observation, snapshot.observed_at, _trained(checkpoint))
+        training = Trained(checkpoint.node_tail.rate, checkpoint.edge_tail.rate, checkpoint.reference)
+        after = observe_drift(after, observation, snapshot.observed_at, training)
     return observation, after
-
-
-def _trained(checkpoint: Checkpoint) -> Trained:
-    return Trained(checkpoint.node_tail.rate, checkpoint.edge_tail.rate, checkpoint.reference)
 
 
 def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> CalibratedScores:
     """Join the scores of the parts that answered, and calibrate each series against its own past."""
-    state, cut = prepared.mesh.state, _plan_of(prepared)
-    decoded = assemble_scores(
+    state, partition_plan = prepared.mesh.state, _plan_of(prepared)
+    mesh_scores = assemble_scores(
         state,
-        [(cut.parts[s.part].core, cut.parts[s.part].owned_edges, s) for s in scores],
-        cut.crossing,
+        [(partition_plan.parts[s.part].core, partition_plan.parts[s.part].owned_edges, s) for s in scores],
+        partition_plan.crossing,
     )
-    surprise = surprises(prepared.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
-    return CalibratedScores(tuple(scores), decoded, surprise)
+    surprise = surprises(prepared.observation, mesh_scores, checkpoint.node_tail, checkpoint.edge_tail)
+    return CalibratedScores(tuple(scores), mesh_scores, surprise)
 
 
 def build_meta_input(
@@ -419,8 +400,8 @@ def build_meta_input(
     options: Options,
 ) -> MetaInput:
     """Gather the evidence for :func:`decide` from calibrated scores."""
-    state, cut = prepared.mesh.state, _plan_of(prepared)
-    answered = {s.part for s in calibrated.scores}
+    state, partition_plan = prepared.mesh.state, _plan_of(prepared)
+    answered_parts = {s.part for s in calibrated.scores}
     size = len(state.node_ids), state.interval_seconds
     base, memory = options.policy.page_level(*size) + checkpoint.page_offset, state.memory
     now = snapshot.observed_at.timestamp()
@@ -429,38 +410,37 @@ def build_meta_input(
     evidence = gather(
         state,
         prepared.observation,
-        calibrated.decoded,
+        calibrated.mesh_scores,
         calibrated.surprise,
         options.policy,
         level,
     )
-    when = VerdictContext(
+    context = VerdictContext(
         snapshot.observed_at,
         state.sequence,
         state.learned,
         state.interval_seconds,
         level,
         options.policy.notice_level(*size) + checkpoint.page_offset,
-        tuple(p for p in range(len(cut.parts)) if p not in answered),
+        tuple(p for p in range(len(partition_plan.parts)) if p not in answered_parts),
     )
     return MetaInput(
         evidence,
-        len(cut.parts),
+        len(partition_plan.parts),
         state.memory,
-        when,
-        None if when.missing_parts else _reconstruction_input(prepared, calibrated),
+        context,
+        None if context.missing_parts else _reconstruction_input(prepared, calibrated),
     )
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-    """The verdict of the mesh from the evidence of its parts."""
-    whole, when = meta_input.reconstruction, meta_input.when
-    verdict, memory = build_verdict(checkpoint.meta, meta_input.evidence, meta_input.memory, policy, when)
+    whole, context = meta_input.reconstruction, meta_input.context
+    verdict, memory = build_verdict(checkpoint.meta, meta_input.evidence, meta_input.memory, policy, context)
     verdict = replace(verdict, model_digest=checkpoint.digest)
     if whole is None:
         return verdict, memory
     loss = reconstruction_loss(checkpoint.network, whole)
-    return add_reconstruction(verdict, memory, loss, whole.mean, policy, when)
+    return add_reconstruction(verdict, memory, loss, whole.mean, policy, context)
 
 
 def _gather(
@@ -485,8 +465,8 @@ def embed(checkpoint: Checkpoint, state: MeshState, options: Options) -> tuple[M
     again = replace(newest, observed_at=newest.observed_at + timedelta(seconds=state.interval_seconds), changes=())
     observation, after = _learn(checkpoint, state, again, options, counted=False)
     every = np.arange(len(after.node_ids))
-    (found,) = score(checkpoint.network, [whole_mesh(after, observation, every)])
-    return newest, found.embeddings[_positions(after.node_ids, newest.node_ids)]
+    (mesh_score,) = score(checkpoint.network, [whole_mesh(after, observation, every)])
+    return newest, mesh_score.embeddings[_positions(after.node_ids, newest.node_ids)]
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
@@ -526,56 +506,56 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     topology = (namespaces, state.edge_index, weight, state.attended_callers, state.attended_callees)
     if mesh.plan is None:
         return plan(*topology, options.max_services)
-    kept = _positions(mesh.state.node_ids, state.node_ids)
-    return rebalance(mesh.plan, kept, *topology, options.max_services)
+    old_positions = _positions(mesh.state.node_ids, state.node_ids)
+    return rebalance(mesh.plan, old_positions, *topology, options.max_services)
 
 
 def _positions(before: Sequence[str], names: Sequence[str]) -> IntArray:
     """Where each service stood ``before``, ``[N]``; -1 if it is new."""
-    kept = np.arange(len(names))
+    positions = np.arange(len(names))
     if names[: len(before)] == before:  # as long as no service is forgotten; far faster than by name
-        kept[len(before) :] = -1
-        return kept
+        positions[len(before) :] = -1
+        return positions
     row = {name: i for i, name in enumerate(before)}
     return np.fromiter((row.get(name, -1) for name in names), np.int64, len(names))
 
 
 def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:
-    cut = prepared.mesh.plan
-    assert cut is not None  # prepare made it
-    return cut
+    partition_plan = prepared.mesh.plan
+    assert partition_plan is not None  # prepare made it
+    return partition_plan
 
 
 def _returned(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
     """The services whose embeddings are needed outside their part: those with a call to or from another part, and the
     sample for the reconstruction loss."""
     state = prepared.mesh.state
-    returned = np.zeros(len(state.node_ids), bool)
-    returned[prepared.sample] = True
-    returned[state.edge_index[:, _plan_of(prepared).crossing]] = True
-    return returned
+    is_returned = np.zeros(len(state.node_ids), bool)
+    is_returned[prepared.sample] = True
+    is_returned[state.edge_index[:, _plan_of(prepared).crossing]] = True
+    return is_returned
 
 
 def _returned_embeddings(prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> tuple[IntArray, Array]:
     """The row of each service ``[N]`` among the returned embeddings (-1: it has none), and these ``[B, D]``."""
-    place, returned = np.full(len(prepared.mesh.state.node_ids), -1), _returned(prepared)
+    place, is_returned = np.full(len(prepared.mesh.state.node_ids), -1), _returned(prepared)
     offset = 0
     for s in scores:
         core = _plan_of(prepared).parts[s.part].core
-        rows: IntArray = core[returned[core]]
+        rows: IntArray = core[is_returned[core]]
         place[rows] = offset + np.arange(len(rows))
         offset += len(rows)
     return place, np.concatenate([s.embeddings for s in scores])
 
 
 def _task(
-    prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool_], index: int, snapshot: str
+    prepared: PreparedSnapshot, part: Partition, is_returned: NDArray[np.bool_], index: int, snapshot: str
 ) -> PartitionTask:
     state, whole = prepared.mesh.state, prepared.whole
     rows = part.nodes
-    owned = np.zeros(len(whole.edges), bool)
-    owned[part.owned_edges] = True
-    calls = np.concatenate([part.owned_edges, part.edges[~owned[part.edges]]])
+    is_owned = np.zeros(len(whole.edges), bool)
+    is_owned[part.owned_edges] = True
+    calls = np.concatenate([part.owned_edges, part.edges[~is_owned[part.edges]]])
     position = np.empty(len(state.node_ids), np.int32)
     position[rows] = np.arange(len(rows), dtype=np.int32)
     return PartitionTask(
@@ -586,7 +566,7 @@ def _task(
         attended_callees=state.attended_callees[calls],
         core=len(part.core),
         owned=len(part.owned_edges),
-        boundary=np.flatnonzero(returned[part.core]),
+        boundary=np.flatnonzero(is_returned[part.core]),
         part=index,
         snapshot=snapshot,
         services=rows.astype(np.int32),
@@ -597,7 +577,7 @@ def _task(
 def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
     """What the reconstruction loss needs, of a mesh whose parts have all answered."""
     state, crossing = prepared.mesh.state, _plan_of(prepared).crossing
-    observed = state.edge_index, prepared.observation.edge_present, calibrated.decoded.structure
+    observed = state.edge_index, prepared.observation.edge_present, calibrated.mesh_scores.structure
     services = np.float32(max(len(state.node_ids), 1))
     if len(calibrated.scores) == 1:  # one part returns the sample alone
         only = calibrated.scores[0]
@@ -605,5 +585,5 @@ def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScor
     place, embeddings = _returned_embeddings(prepared, calibrated.scores)
     total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
     within = reconstruction_input(prepared.sample, *observed, embeddings[place[prepared.sample]], total / services)
-    made = crossing[prepared.observation.edge_present[crossing]]
-    return replace(within, boundary=embeddings, crossing=place[state.edge_index[:, made]])
+    calls = crossing[prepared.observation.edge_present[crossing]]
+    return replace(within, boundary=embeddings, crossing=place[state.edge_index[:, calls]])

@@ -38,8 +38,8 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
     if evidence.attribution is None or not count:
         return np.zeros(count, bool)
     kinds, (source, destination) = evidence.kinds, evidence.calls
-    missed = kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK
-    is_gone = missed & (evidence.explanation.gone > 0)
+    is_missed = kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK
+    is_gone = is_missed & (evidence.explanation.gone > 0)
     failing, slow, missing = (
         largest_of_group(of[destination], source, count) > WORTH_A_LOOK
         for of in (
@@ -52,17 +52,20 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
         np.bincount(source, share, count).astype(np.float32)
         for share in (evidence.attribution.errors, evidence.attribution.time)
     )
-    least = OWN_SHARE * level
-    fails = (largest_of_rows(kinds[:, ERRORS]) > least) & ~missing & ~slow & (~failing | _is_small(of_errors))
-    is_slow = (largest_of_rows(kinds[:, LATENCY]) > least) & ~missing & (~slow | _is_small(of_time))
+    min_surprise = OWN_SHARE * level
+    fails = (largest_of_rows(kinds[:, ERRORS]) > min_surprise) & ~missing & ~slow & (~failing | _is_small(of_errors))
+    is_slow = (largest_of_rows(kinds[:, LATENCY]) > min_surprise) & ~missing & (~slow | _is_small(of_time))
     is_slow &= ~failing | (kinds[:, EvidenceKind.OWN_TIME] > CLEARLY)
-    pushed = largest_of_group(kinds[source, EvidenceKind.CALLS_OUT], destination, count) >= WORTH_A_LOOK
-    known = (tracks.get(name) for name in evidence.names)
-    lasts = [one is not None and one.times_above(level, policy.confirm_of) >= policy.confirm for one in known]
+    is_flooded = largest_of_group(kinds[source, EvidenceKind.CALLS_OUT], destination, count) >= WORTH_A_LOOK
+    candidate_tracks = (tracks.get(name) for name in evidence.names)
+    lasts = [
+        track is not None and track.times_above(level, policy.confirm_of) >= policy.confirm
+        for track in candidate_tracks
+    ]
     alerts = np.array(lasts, bool) & (evidence.page > level)
-    disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
-    found: BoolArray = (alerts & (fails | is_slow | missed)) | disappeared
-    return found & (evidence.pushed < MAX_LOAD) & ~pushed
+    has_disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
+    is_independent: BoolArray = (alerts & (fails | is_slow | is_missed)) | has_disappeared
+    return is_independent & (evidence.inbound_load < MAX_LOAD) & ~is_flooded
 
 
 def _is_small(share: Array) -> BoolArray:
@@ -76,8 +79,8 @@ def independent_of(evidence: Evidence, rows: IntArray, independent: BoolArray) -
     Args:
         independent: ``[M]`` by :func:`find_independent`.
     """
-    found = rows[independent[rows]]
+    own_faults = rows[independent[rows]]
     near = with_neighbours(rows, evidence.calls)
     gone = evidence.explanation.gone > 0
-    moved = (evidence.kinds[near, EvidenceKind.VANISHED] > WORTH_A_LOOK) & ~gone[near]
-    return found[gone[found]] if moved.any() else found
+    has_moved = (evidence.kinds[near, EvidenceKind.VANISHED] > WORTH_A_LOOK) & ~gone[near]
+    return own_faults[gone[own_faults]] if has_moved.any() else own_faults

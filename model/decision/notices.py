@@ -30,7 +30,7 @@ def follow_notices(
     alerting: Sequence[OpenIncident],
     muted: BoolArray,
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> tuple[IncidentMemory, MatchedIncidents, frozenset[str]]:
     """Match resources that are running out with the open notices.
 
@@ -42,60 +42,64 @@ def follow_notices(
     """
     alerted = {name for incident in alerting for name in incident.members}
     before = [i for i in memory.open if not i.is_alert and not i.scope]
-    noticed = {name for incident in before for name in incident.members}
-    free = ~mark_services(evidence.names, alerted - noticed)
+    notice_members = {name for incident in before for name in incident.members}
+    free = ~mark_services(evidence.names, alerted - notice_members)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
-    member = (evidence.notice > when.notice_level) & free
-    named = [evidence.names[row] for row in np.flatnonzero(member).tolist()]
-    above = follow_streaks(memory.above_notice, named, policy.confirm_of, when.observed_at)
-    confirmed = np.array([is_confirmed(above, name, policy) for name in evidence.names], bool)
-    unmuted, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
-    found = [g for g in unmuted if g.confirmed]
-    began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]
-    followed = match_incidents(
+    member = (evidence.notice > context.notice_level) & free
+    names = [evidence.names[row] for row in np.flatnonzero(member).tolist()]
+    above = follow_streaks(memory.above_notice, names, policy.confirm_of, context.observed_at)
+    confirmation = np.array([is_confirmed(above, name, policy) for name in evidence.names], bool)
+    visible_groups, hidden_rows = split_muted(groups(member, confirmation, evidence.calls), confirmation, muted)
+    confirmed_groups = [g for g in visible_groups if g.is_confirmed]
+    began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in confirmed_groups]
+    matches = match_incidents(
         before,
-        [FoundGroup(group, since, Severity.NOTICE) for group, since in zip(found, began, strict=True)],
+        [FoundGroup(group, since, Severity.NOTICE) for group, since in zip(confirmed_groups, began, strict=True)],
         evidence.names,
-        max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
+        max(2, round(NOTICE_CLEAR_SECONDS / context.interval_seconds)),
     )
-    return replace(memory, above_notice=above), followed, frozenset(evidence.names[i] for i in hidden)
+    return replace(memory, above_notice=above), matches, frozenset(evidence.names[i] for i in hidden_rows)
 
 
 def drop_repeated(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:
     """Return the incidents without notices about services that an alert suspects: the alert tells the same story, and
     users are affected."""
-    suspected = {name for one in incidents if one.is_alert for name in likely_services(one)}
-    return tuple(one for one in incidents if one.is_alert or one.scope or suspected.isdisjoint(one.members))
+    suspects = {name for incident in incidents if incident.is_alert for name in likely_services(incident)}
+    return tuple(
+        incident
+        for incident in incidents
+        if incident.is_alert or incident.scope or suspects.isdisjoint(incident.members)
+    )
 
 
 def short_services(
-    evidence: Evidence, rows: IntArray, memory: IncidentMemory, when: VerdictContext
+    evidence: Evidence, rows: IntArray, memory: IncidentMemory, context: VerdictContext
 ) -> tuple[Suspect, ...]:
     """Return the services of a notice, the one whose resource deviates most first."""
     share = evidence.notice[rows] / max(float(evidence.notice[rows].sum()), 1e-6)
     best = np.argsort(-share, kind="stable")[:MAX_SUSPECTS]
-    found = []
+    services = []
     for i in best:
         row = int(rows[i])
-        began = memory.above_notice.get(evidence.names[row], (0, when.observed_at))[1]
-        rising = tuple(_rising_reason(t, when.observed_at) for t in evidence.trends if t.row == row)
-        grown = {reason.metric for reason in rising}
-        others = (
+        began = memory.above_notice.get(evidence.names[row], (0, context.observed_at))[1]
+        rising = tuple(_rising_reason(t, context.observed_at) for t in evidence.trends if t.row == row)
+        rising_metrics = {reason.metric for reason in rising}
+        other_reasons = (
             replace(reason, since=began)
-            for reason in reasons_of(evidence, row, memory, when)
-            if reason.metric in RESOURCE_METRICS and reason.metric not in grown
+            for reason in reasons_of(evidence, row, memory, context)
+            if reason.metric in RESOURCE_METRICS and reason.metric not in rising_metrics
         )
         facts = (f for f in evidence.explanation.context.get(row, ()) if f.metric in SIGNALS)
         signals = (Reason(metric=f.metric, observed=f.observed, expected=f.expected, since=began) for f in facts)
-        late = overdue_reason(memory.schedule, evidence.names[row], when.observed_at, when.interval_seconds)
-        found.append(Suspect(evidence.names[row], float(share[i]), (*late, *signals, *rising, *others)))
-    return tuple(found)
+        late = overdue_reason(memory.schedule, evidence.names[row], context.observed_at, context.interval_seconds)
+        services.append(Suspect(evidence.names[row], float(share[i]), (*late, *signals, *rising, *other_reasons)))
+    return tuple(services)
 
 
-def open_notices(incidents: Sequence[OpenIncident], when: VerdictContext) -> list[PastNotice]:
+def open_notices(incidents: Sequence[OpenIncident], context: VerdictContext) -> list[PastNotice]:
     """Return the services of open notices, with their reasons."""
     return [
-        PastNotice(suspect, incident.suspects_at or when.observed_at)
+        PastNotice(suspect, incident.suspects_at or context.observed_at)
         for incident in incidents
         if incident.severity is Severity.NOTICE
         for suspect in incident.suspects
@@ -103,19 +107,21 @@ def open_notices(incidents: Sequence[OpenIncident], when: VerdictContext) -> lis
 
 
 def remember_notices(
-    evidence: Evidence, incidents: Sequence[OpenIncident], earlier: Sequence[PastNotice], when: VerdictContext
+    evidence: Evidence, incidents: Sequence[OpenIncident], earlier: Sequence[PastNotice], context: VerdictContext
 ) -> tuple[OpenIncident, ...]:
     """Let incidents remember the notices about their services, those that just ended included. Resources that still
     rise have new forecasts."""
-    found = [*earlier, *open_notices(incidents, when)]
+    past_notices = [*earlier, *open_notices(incidents, context)]
     rising: dict[str, dict[str, Reason]] = {}
     for trend in evidence.trends:
-        rising.setdefault(evidence.names[trend.row], {})[trend.metric] = _rising_reason(trend, when.observed_at)
+        rising.setdefault(evidence.names[trend.row], {})[trend.metric] = _rising_reason(trend, context.observed_at)
     remembering = []
     for incident in incidents:
-        heir = incident.inherit_notices(found)
-        renewed = tuple(renew(one, rising.get(one.suspect.service, {}), when.observed_at) for one in heir.notices)
-        remembering.append(replace(heir, notices=renewed) if renewed else heir)
+        heir = incident.inherit_notices(past_notices)
+        notices = tuple(
+            renew(notice, rising.get(notice.suspect.service, {}), context.observed_at) for notice in heir.notices
+        )
+        remembering.append(replace(heir, notices=notices) if notices else heir)
     return tuple(remembering)
 
 

@@ -23,14 +23,10 @@ PAGE_NATS, MAX_DECADES = 1.5, 8.0
 OTHERS_SHARE = 0.5  # of a service's page score, that a callee which deviates as much, or a caller, takes away from it
 
 
-def root_cause_shares(evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
-    """Return the probability of each of R candidates that the fault starts there, ``[R]``: a softmax over the nats that
-    speak for it, from its page score, and from what its calls and its callers' calls explain.
-
-    Args:
-        rows, preferred: as in :func:`suspects`.
-    """
-    nats = (page_nats(evidence) + attribution_nats(evidence) + preferred)[rows]
+def root_cause_shares(evidence: Evidence, rows: IntArray, preferences: Array) -> Array:
+    """Return each candidate's probability that the fault starts there, ``[R]``: a softmax over the nats that
+    speak for it, from its page score, and from what its calls and its callers' calls explain."""
+    nats = (page_nats(evidence) + attribution_nats(evidence) + preferences)[rows]
     odds = np.exp(nats - nats.max())
     shares: Array = odds / odds.sum()
     return shares
@@ -53,7 +49,7 @@ def attribution_nats(evidence: Evidence) -> Array:
         kinds[:, [EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR]].max(axis=1),
         kinds[:, [EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY]].max(axis=1),
         kinds[:, EvidenceKind.VANISHED],
-        evidence.pushed,
+        evidence.inbound_load,
     )
 
 
@@ -76,7 +72,6 @@ def page_nats(evidence: Evidence) -> Array:
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
-    """Return the probability that an incident is in progress, 0 to 1."""
     with torch.inference_mode():
         logit = meta.incident_logit(detect_inputs(evidence, memory, level))
     return float(torch.sigmoid(logit))
@@ -86,46 +81,41 @@ def suspects(
     evidence: Evidence,
     rows: IntArray,
     memory: IncidentMemory,
-    when: VerdictContext,
-    preferred: Array,
+    context: VerdictContext,
+    preferences: Array,
     independent: IntArray | None = None,
 ) -> tuple[Suspect, ...]:
     """Rank these candidates by root-cause score and explain the best ones.
 
     Args:
-        preferred: ``[M]`` nats for services that feedback named before.
+        preferences: ``[M]`` nats for services that feedback named before.
         independent: candidates with a fault of their own, which are explained although others are more suspect.
     """
     if not len(rows):
         return ()
-    share = root_cause_shares(evidence, rows, preferred)
+    share = root_cause_shares(evidence, rows, preferences)
     order = np.argsort(-share, kind="stable")
-    kept = np.isin(rows[order], [] if independent is None else independent)
-    kept[: MAX_SUSPECTS - min(int(kept[MAX_SUSPECTS:].sum()), MAX_SUSPECTS - 1)] = True
-    found = []
-    for i in order[kept][:MAX_SUSPECTS].tolist():
+    is_listed = np.isin(rows[order], [] if independent is None else independent)
+    is_listed[: MAX_SUSPECTS - min(int(is_listed[MAX_SUSPECTS:].sum()), MAX_SUSPECTS - 1)] = True
+    ranking = []
+    for i in order[is_listed][:MAX_SUSPECTS].tolist():
         row = int(rows[i])
-        reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
-        found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
-    return tuple(found)
+        since = _deviating_since(evidence, row, memory, context.observed_at)
+        facts = tuple(_as_reason(fact, since) for fact in evidence.explanation.context.get(row, ()))
+        reasons = reasons_of(evidence, row, memory, context)
+        ranking.append(Suspect(evidence.names[row], float(share[i]), reasons, facts))
+    return tuple(ranking)
 
 
-def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
-    now, explanation = when.observed_at, evidence.explanation
+def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, context: VerdictContext) -> tuple[Reason, ...]:
+    now, explanation = context.observed_at, evidence.explanation
     since = _deviating_since(evidence, row, memory, now)
     if explanation.gone[row]:
-        since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
-    found = [_as_reason(fact, since) for fact in explanation.reasons[row]]
-    if found:  # the load is reported once
-        found[0] = replace(found[0], load=float(explanation.load[row]))
-    return tuple(found)
-
-
-def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
-    """Return ``Suspect.context``."""
-    since = _deviating_since(evidence, row, memory, when.observed_at)
-    facts = evidence.explanation.context.get(row, ())
-    return tuple(_as_reason(fact, since) for fact in facts)
+        since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * context.interval_seconds))
+    reasons = [_as_reason(fact, since) for fact in explanation.reasons[row]]
+    if reasons:  # the load is reported once
+        reasons[0] = replace(reasons[0], load=float(explanation.load[row]))
+    return tuple(reasons)
 
 
 def _as_reason(fact: Fact, since: datetime) -> Reason:

@@ -13,7 +13,7 @@ from model.incidents.policy import AlertPolicy, VerdictContext
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are
-HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
+HALF = 0.5  # times a namespace's or entry point's usual requests, below which their loss is major
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FollowedTraffic:
     alerts: tuple[OpenIncident, ...]
     notices: tuple[OpenIncident, ...]
     ended: tuple[OpenIncident, ...]
-    hidden: frozenset[str]
+    hidden_services: frozenset[str]
     score: float
 
 
@@ -36,7 +36,7 @@ def follow_traffic(
     alerted: AbstractSet[str],
     silent: AbstractSet[str],
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> FollowedTraffic:
     """Match the changes of traffic in a snapshot with the open incidents of traffic.
 
@@ -45,40 +45,57 @@ def follow_traffic(
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
     """
-    now = when.observed_at
-    unmuted = {change.scope: memory.active_mutes.drop_muted(change.entry_points) for change in changes}
-    by_scope = {change.scope: change for change in changes if unmuted[change.scope]}
+    now = context.observed_at
+    unmuted_entries = {change.scope: memory.active_mutes.drop_muted(change.entry_points) for change in changes}
+    by_scope = {change.scope: change for change in changes if unmuted_entries[change.scope]}
     far = {change.scope: change for change in changes if change.is_far}
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
     sure = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
-    # The requests of a part of the mesh vary more than the sum.
+    # A part's requests vary more than the sum.
     unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
     above = follow_streaks(memory.above_traffic, far, unsure.confirm_of, now)
     certain = [scope for scope in far if is_confirmed(above, scope, sure if scope == MESH else unsure)]
-    open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
-    lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
+    open_now = [_widen(incident, by_scope) for incident in memory.open if incident.scope]
+    lately = {
+        (incident.scope, _is_surge(incident)): incident for incident in memory.ended_lately(now) if incident.scope
+    }
     new = [
-        _start(far[scope], unmuted[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
+        _start(far[scope], unmuted_entries[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
         for scope in certain
-        if unmuted[scope]
-        and (surprise[scope] >= when.level or not far[scope].is_gross)
-        and not any(contains(one.scope, scope) for one in open_now)
+        if unmuted_entries[scope]
+        and (surprise[scope] >= context.level or not far[scope].is_gross)
+        and not any(contains(incident.scope, scope) for incident in open_now)
         and not alerted >= set(far[scope].entry_points)
     ]
-    unseen = {one.id for one in open_now if one.members and silent >= set(one.members)}
-    followed = [
-        _follow(one, by_scope.get(one.scope), unmuted.get(one.scope, ()), one.id in unseen, policy) for one in open_now
+    unseen = {incident.id for incident in open_now if incident.members and silent >= set(incident.members)}
+    advanced_incidents = [
+        _follow(
+            incident,
+            by_scope.get(incident.scope),
+            unmuted_entries.get(incident.scope, ()),
+            incident.id in unseen,
+            policy,
+        )
+        for incident in open_now
     ]
-    fades_after = max(FADED_SECONDS / when.interval_seconds, policy.clear)
-    distinct = _distinct(followed)
-    ended = tuple(one for one in distinct if one.id not in unseen and is_over(one, policy.clear, fades_after))
-    alive = [one for one in (*distinct, *new) if one not in ended]
-    described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
-    alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
-    hidden = {name for scope in certain if surprise[scope] >= when.level for name in far[scope].entry_points}
-    hidden.difference_update(*unmuted.values())
-    score = max((surprise[scope] for scope in certain if unmuted[scope]), default=0.0)
-    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, ended, frozenset(hidden), score)
+    fades_after = max(FADED_SECONDS / context.interval_seconds, policy.clear)
+    distinct = _distinct(advanced_incidents)
+    ended_incidents = tuple(
+        incident for incident in distinct if incident.id not in unseen and is_over(incident, policy.clear, fades_after)
+    )
+    alive = [incident for incident in (*distinct, *new) if incident not in ended_incidents]
+    explained_incidents = tuple(_with_suspects(incident, by_scope.get(incident.scope), now) for incident in alive)
+    alerts, notices = (
+        tuple(incident for incident in explained_incidents if incident.is_alert is kind) for kind in (True, False)
+    )
+    hidden_services = {
+        name for scope in certain if surprise[scope] >= context.level for name in far[scope].entry_points
+    }
+    hidden_services.difference_update(*unmuted_entries.values())
+    score = max((surprise[scope] for scope in certain if unmuted_entries[scope]), default=0.0)
+    return FollowedTraffic(
+        replace(memory, above_traffic=above), alerts, notices, ended_incidents, frozenset(hidden_services), score
+    )
 
 
 def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
@@ -92,10 +109,9 @@ def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenInc
 
 
 def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
-    """Keep the oldest incident of each scope."""
     oldest: dict[str, OpenIncident] = {}
-    for one in sorted(incidents, key=lambda i: (i.since, i.id)):
-        oldest.setdefault(one.scope, one)
+    for incident in sorted(incidents, key=lambda i: (i.since, i.id)):
+        oldest.setdefault(incident.scope, incident)
     return list(oldest.values())
 
 

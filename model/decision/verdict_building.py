@@ -49,68 +49,68 @@ AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neigh
 
 
 def build_verdict(
-    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
 
     Returns:
         The verdict and what alerting remembers next. There is no incident while the mesh warms up.
     """
-    policy = policy.at_interval(when.interval_seconds)
-    warming = when.learned < policy.warm_up
-    memory = replace(memory, threshold=(when.level, when.observed_at.timestamp()))
+    policy = policy.at_interval(context.interval_seconds)
+    warming = context.learned < policy.warm_up
+    memory = replace(memory, threshold=(context.level, context.observed_at.timestamp()))
     if warming:
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
     else:
         memory = replace(memory, schedule=evidence.schedule or memory.schedule)
     score = np.zeros_like(evidence.page) if warming else evidence.page
-    tracks = follow_scores(memory.tracks, evidence.names, score, when.level, policy, when.observed_at)
+    tracks = follow_scores(memory.tracks, evidence.names, score, context.level, policy, context.observed_at)
     memory = replace(memory, tracks=tracks).without_muted()
     decisive = decisive_scores(tracks, evidence.names, policy, _may_last(evidence))
-    confirmed = decisive >= when.level
-    affected = (evidence.affected > AFFECTED_SHARE * when.level) & (not warming)
+    is_confirmed = decisive >= context.level
+    affected = (evidence.affected > AFFECTED_SHARE * context.level) & (not warming)
     muted = memory.active_mutes.is_muted(evidence.names)
-    found, hidden = split_muted(
-        groups((score >= when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
+    unmuted_groups, hidden_rows = split_muted(
+        groups((score >= context.level) | is_confirmed | affected, is_confirmed, evidence.calls), is_confirmed, muted
     )
-    earlier = open_notices(memory.open, when)
-    alerting = follow_alerts(evidence, memory, found, policy, when)
-    lost = find_lost(evidence, alerting.open, policy, when)
-    if lost:
-        alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
-        memory = replace(memory, lost=(*memory.lost, *lost))
+    earlier = open_notices(memory.open, context)
+    alerting = follow_alerts(evidence, memory, unmuted_groups, policy, context)
+    lost_ids = find_lost(evidence, alerting.open, policy, context)
+    if lost_ids:
+        alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost_ids))
+        memory = replace(memory, lost=(*memory.lost, *lost_ids))
     memory = memory.forget_ended(alerting.open)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
-    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
-    memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), when.observed_at)
-    memory, noticing, short = follow_notices(evidence, memory, alerting.open, muted, policy, when)
-    hides = {evidence.names[i] for i in hidden} | of_traffic.hidden | short
+    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, context)
+    memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), context.observed_at)
+    memory, noticing, short = follow_notices(evidence, memory, alerting.open, muted, policy, context)
+    hides = {evidence.names[i] for i in hidden_rows} | of_traffic.hidden_services | short
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
-    memory, incidents = _describe_open(evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
+    memory, incidents = _describe_open(evidence, memory, alerting.groups | noticing.groups, earlier, policy, context)
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
     unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
     is_anomalous = any(i.is_alert for i in memory.open)
-    memory = memory.add_score(unmuted_score, when.observed_at, normal=not memory.open, keep=policy.history)
+    memory = memory.add_score(unmuted_score, context.observed_at, normal=not memory.open, keep=policy.history)
     if memory.open:
-        memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
+        memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, context), context.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0
     silent_share = evidence.silence.share if evidence.silence else 0.0
-    preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
+    preferences = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
     verdict = Verdict(
-        observed_at=when.observed_at,
-        sequence=when.sequence,
+        observed_at=context.observed_at,
+        sequence=context.sequence,
         status=_status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MAX_SILENT),
         mesh_score=mesh_score,
-        threshold=when.level,
-        probability=probability(meta, evidence, memory, when.level),
-        suspects=suspects(evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        threshold=context.level,
+        probability=probability(meta, evidence, memory, context.level),
+        suspects=suspects(evidence, np.arange(len(evidence.names)), memory, context, preferences),
         incidents=incidents,
         coverage=coverage,
-        missing_parts=when.missing_parts,
+        missing_parts=context.missing_parts,
         muted=memory.active_mutes.with_hidden(tuple(hides)),
         silence=evidence.silence,
-        watching=_watch(evidence, memory, policy, when) if not warming else (),
+        watching=_watch(evidence, memory, policy, context) if not warming else (),
         lost=memory.lost,
     )
     return verdict, memory
@@ -122,30 +122,30 @@ def _describe_open(
     groups_now: Mapping[str, Group],
     earlier: Sequence[PastNotice],
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> tuple[IncidentMemory, tuple[Incident, ...]]:
     """Return the open incidents as the verdict shows them, and what they remember of it."""
     if not memory.open:
         return memory, ()
-    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
-    own = _find_own_faults(evidence, memory, groups_now, policy, when)
-    incidents = [_describe(evidence, memory, i, groups_now.get(i.id), own[i.id], policy, when) for i in memory.open]
+    memory = memory.attach_changes(context.observed_at, context.interval_seconds)
+    own = _find_own_faults(evidence, memory, groups_now, policy, context)
+    incidents = [_describe(evidence, memory, i, groups_now.get(i.id), own[i.id], policy, context) for i in memory.open]
     with_strongest = [
         open_incident
         if open_incident.scope
         else open_incident.with_strongest(
             i.score,
             i.suspects,
-            when.observed_at,
-            when.interval_seconds,
+            context.observed_at,
+            context.interval_seconds,
             {evidence.names[row] for row in own[i.id].tolist()},
         )
         for open_incident, i in zip(memory.open, incidents, strict=True)
     ]
-    memory = replace(memory, open=drop_repeated(remember_notices(evidence, with_strongest, earlier, when)))
-    described = {incident.id: incident for incident in incidents}
+    memory = replace(memory, open=drop_repeated(remember_notices(evidence, with_strongest, earlier, context)))
+    by_id = {incident.id: incident for incident in incidents}
     incidents = [
-        replace(described[o.id], suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        replace(by_id[o.id], suspects=o.shown_suspects(context.observed_at), suspects_at=o.suspects_at)
         for o in memory.open
     ]
     return memory, tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
@@ -156,14 +156,14 @@ def _find_own_faults(
     memory: IncidentMemory,
     groups_now: Mapping[str, Group],
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> dict[str, IntArray]:
     """Return the candidates of each open incident that have a fault of their own, by its id."""
     none = np.zeros(0, np.int64)
     own = {i.id: none for i in memory.open}
     alerts = [i.id for i in memory.open if i.is_alert and i.id in groups_now]
     if alerts:
-        independent = find_independent(evidence, memory.tracks, when.level, policy)
+        independent = find_independent(evidence, memory.tracks, context.level, policy)
         own |= {i: independent_of(evidence, groups_now[i].rows, independent) for i in alerts}
     return own
 
@@ -174,23 +174,19 @@ def add_reconstruction(
     loss: float | None,
     embedding: Array,
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> tuple[Verdict, IncidentMemory]:
-    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
-
-    Args:
-        embedding: mean embedding, float32 ``[D]``.
-    """
+    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned."""
     history = memory.reconstruction
     if history.model != verdict.model_digest:
         history = ReconstructionHistory(verdict.model_digest)
     if loss is None:
         return verdict, replace(memory, reconstruction=history)
-    found, history = follow_reconstruction(history, loss, embedding, policy, when, alerted=bool(verdict.alerts))
-    raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
+    comparison, history = follow_reconstruction(history, loss, embedding, policy, context, alerted=bool(verdict.alerts))
+    raises = comparison.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
     if raises:
         verdict = replace(verdict, status=Status.ANOMALOUS, mesh_score=max(verdict.mesh_score, verdict.threshold))
-    return replace(verdict, reconstruction=found), replace(memory, reconstruction=history)
+    return replace(verdict, reconstruction=comparison), replace(memory, reconstruction=history)
 
 
 def _may_last(evidence: Evidence) -> BoolArray:
@@ -204,23 +200,24 @@ def _may_last(evidence: Evidence) -> BoolArray:
 
 
 def _watch(
-    evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+    evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> tuple[Watched, ...]:
-    """Return what is unusual, and not confirmed."""
     row = {name: i for i, name in enumerate(evidence.names)}
-    found = watch(evidence.names, memory, when.level, policy)
-    return tuple(replace(one, reasons=reasons_of(evidence, row[one.service], memory, when)) for one in found)
+    watched_services = watch(evidence.names, memory, context.level, policy)
+    return tuple(
+        replace(entry, reasons=reasons_of(evidence, row[entry.service], memory, context)) for entry in watched_services
+    )
 
 
-def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
+def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext) -> Array:
     """Return by how many decades ``[M, 5]`` the levels must rise so that this evidence raises neither an alert nor a
     notice, by ``feedback.SYMPTOMS``."""
-    shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
-    short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
-    known = (memory.tracks.get(name) for name in evidence.names)
-    lasts = [one is not None and one.lasts(when.level, policy) for one in known]
-    levels = when.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
-    return np.column_stack([excess(shown, levels), short])
+    visible = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
+    short = notice_excess(evidence.notice, memory, evidence.names, context.notice_level)
+    tracks = (memory.tracks.get(name) for name in evidence.names)
+    lasts = [track is not None and track.lasts(context.level, policy) for track in tracks]
+    levels = context.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
+    return np.column_stack([excess(visible, levels), short])
 
 
 def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
@@ -238,43 +235,15 @@ def _describe(
     group: Group | None,
     own: IntArray,
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> Incident:
     """Build an incident of the verdict. A quiet incident keeps its services. ``own`` are the candidates of it that have
     a fault of their own."""
-    if incident.scope:
-        return _describe_traffic(incident, evidence, policy)
-    row = {name: i for i, name in enumerate(evidence.names)}
-    rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
-    if incident.severity is Severity.NOTICE:
-        score, ranked = evidence.notice, short_services(evidence, rows, memory, when)
-    else:
-        preferred = preference(memory.feedback, evidence.names, [incident.members])
-        near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
-        score, ranked = evidence.page, suspects(evidence, near, memory, when, preferred, own)
-    return Incident(
+    described = Incident(
         id=incident.id,
         since=incident.since,
         severity=incident.severity,
-        score=float(score[rows].max(initial=0.0)),
-        suspects=ranked,
-        affected=tuple(evidence.names[i] for i in rows) if group else incident.members,
-        changes=incident.changes,
-        recurrences=incident.recurrences,
-        # What cannot be seen is shown as such, by its kind, and does not end.
-        recovering=is_recovering(incident, policy.clear)
-        or (incident.shows_nothing and is_unseen(incident, evidence.unseen)),
-    )
-
-
-def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
-    """Build an incident of traffic."""
-    change = next((one for one in evidence.traffic if one.scope == incident.scope), None)
-    return Incident(
-        id=incident.id,
-        since=incident.since,
-        severity=incident.severity,
-        score=traffic_score(change) if change else 0.0,
+        score=0.0,
         suspects=incident.suspects,
         affected=incident.members,
         changes=incident.changes,
@@ -282,6 +251,26 @@ def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertP
         recovering=is_recovering(incident, policy.clear),
         suspects_at=incident.suspects_at,
         scope=incident.scope,
+    )
+    if incident.scope:
+        change = next((change for change in evidence.traffic if change.scope == incident.scope), None)
+        return replace(described, score=traffic_score(change) if change else 0.0)
+    row = {name: i for i, name in enumerate(evidence.names)}
+    rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
+    if incident.severity is Severity.NOTICE:
+        score, ranking = evidence.notice, short_services(evidence, rows, memory, context)
+    else:
+        preferences = preference(memory.feedback, evidence.names, [incident.members])
+        near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferences))
+        score, ranking = evidence.page, suspects(evidence, near, memory, context, preferences, own)
+    # What cannot be seen is shown as such, by its kind, and does not end.
+    is_hidden = incident.shows_nothing and is_unseen(incident, evidence.unseen)
+    return replace(
+        described,
+        score=float(score[rows].max(initial=0.0)),
+        suspects=ranking,
+        affected=tuple(evidence.names[i] for i in rows) if group else incident.members,
+        recovering=described.recovering or is_hidden,
     )
 
 
@@ -292,53 +281,52 @@ BLIND_SHARE = 0.5  # ... unless more than this share of the services is silent
 def follow_alerts(
     evidence: Evidence,
     memory: IncidentMemory,
-    found: Sequence[Group],
+    present_groups: Sequence[Group],
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
 ) -> MatchedIncidents:
-    """Match the groups of this snapshot with the open incidents that raise an alert."""
-    described = [
+    found_groups = [
         FoundGroup(
             group,
-            first_evidence(evidence, group, memory, policy, when),
+            first_evidence(evidence, group, memory, policy, context),
             Severity.MINOR,  # until its harm is known
-            _culprit(evidence, group, memory, policy, when) if group.confirmed else Culprit(),
+            _culprit(evidence, group, memory, policy, context) if group.is_confirmed else Culprit(),
         )
-        for group in found
+        for group in present_groups
     ]
     before = [i for i in memory.open if i.is_alert and not i.scope]
     pages = dict(zip(evidence.names, evidence.page.tolist(), strict=True))
-    high = {name for name, page in pages.items() if page > CLOSES * when.level}
-    unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
+    high = {name for name, page in pages.items() if page > CLOSES * context.level}
+    unseen = {incident.id for incident in before if is_unseen(incident, evidence.unseen)}
     return match_incidents(
         before,
-        described,
+        found_groups,
         evidence.names,
         policy.clear,
-        when.interval_seconds,
+        context.interval_seconds,
         deviating=high,
-        above={name for name in high if pages[name] >= when.level},
+        above={name for name in high if pages[name] >= context.level},
         unseen=unseen,
-        lately=[one for one in memory.ended_lately(when.observed_at) if not one.scope],
+        lately=[incident for incident in memory.ended_lately(context.observed_at) if not incident.scope],
     )
 
 
 def find_lost(
-    evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, when: VerdictContext
+    evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, context: VerdictContext
 ) -> tuple[str, ...]:
-    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come. If they show
+    """Return the ids of incidents that were unseen for too long, although snapshots come. If they show
     nothing of most services, they are as good as missing."""
     is_blind = evidence.silence is not None and evidence.silence.share > BLIND_SHARE
     longest = policy.longest_gap_seconds if is_blind else min(UNSEEN_SECONDS, policy.longest_gap_seconds)
     return tuple(
         incident.id
         for incident in incidents
-        if is_unseen(incident, evidence.unseen) and incident.unseen * when.interval_seconds > longest
+        if is_unseen(incident, evidence.unseen) and incident.unseen * context.interval_seconds > longest
     )
 
 
 def _culprit(
-    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> Culprit:
     """Return the service where a group probably starts, and when it arose if it is confirmed and severe."""
     rows = with_neighbours(group.rows, evidence.calls)
@@ -347,20 +335,19 @@ def _culprit(
     if share[best] < CLEAR_SHARE:
         return Culprit()
     name = evidence.names[rows[best]]
-    is_severe = evidence.page[rows[best]] > SEVERE * when.level
+    is_severe = evidence.page[rows[best]] > SEVERE * context.level
     track = memory.tracks.get(name)
-    if not is_severe or track is None or track.times_above(when.level, policy.confirm_of) < policy.confirm:
+    if not is_severe or track is None or track.times_above(context.level, policy.confirm_of) < policy.confirm:
         return Culprit(name)
     return Culprit(name, track.above_since)
 
 
 def first_evidence(
-    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> datetime:
-    """Return when the first deviation of a group began."""
     names = [evidence.names[row] for row in group.rows]
-    now, interval = when.observed_at, when.interval_seconds
-    return min((began(memory.tracks, name, when.level, policy, now, interval) for name in names), default=now)
+    now, interval = context.observed_at, context.interval_seconds
+    return min((began(memory.tracks, name, context.level, policy, now, interval) for name in names), default=now)
 
 
 MAX_WATCHED = 5
@@ -369,21 +356,22 @@ MIN_SEEN = 2  # snapshots of a moderate deviation, from which it is worth watchi
 
 def watch(names: Sequence[str], memory: IncidentMemory, threshold: float, policy: AlertPolicy) -> tuple[Watched, ...]:
     """Return the services to watch, the most unusual first, without their reasons."""
-    involved = {name for one in memory.open if not one.scope for name in one.members}
-    found = []
-    for name in memory.tracks.keys() & set(names) - involved:
+    incident_services = {name for incident in memory.open if not incident.scope for name in incident.members}
+    watched_services = []
+    for name in memory.tracks.keys() & set(names) - incident_services:
         track = memory.tracks[name]
-        now, watched = track.scores[0], watch_level(threshold)
+        now, min_score = track.scores[0], watch_level(threshold)
         if now >= threshold:
             doubtful = 0 if now >= SEVERE * threshold else policy.doubtful
-            needed, since = policy.confirm + doubtful, track.above_since or track.unusual_since
-            seen = min(track.times_above(threshold, policy.confirm_of + doubtful), needed - 1)
-            found.append(Watched(name, now, threshold, since, seen, needed))
+            needed_snapshots, since = policy.confirm + doubtful, track.above_since or track.unusual_since
+            snapshots_above = min(track.times_above(threshold, policy.confirm_of + doubtful), needed_snapshots - 1)
+            watched_services.append(Watched(name, now, threshold, since, snapshots_above, needed_snapshots))
         elif (
-            now >= watched
-            and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= MIN_SEEN
+            now >= min_score
+            and (snapshots_above := min(track.times_above(min_score, policy.lasting_of), policy.lasting - 1))
+            >= MIN_SEEN
         ):
-            found.append(Watched(name, now, watched, track.unusual_since, seen, policy.lasting))
-    muted = memory.active_mutes.is_muted([one.service for one in found]).tolist()
-    listed = [one for one, hidden in zip(found, muted, strict=True) if not hidden]
-    return tuple(sorted(listed, key=lambda one: (-one.score, one.service))[:MAX_WATCHED])
+            watched_services.append(Watched(name, now, min_score, track.unusual_since, snapshots_above, policy.lasting))
+    muted = memory.active_mutes.is_muted([entry.service for entry in watched_services]).tolist()
+    visible = [entry for entry, is_hidden in zip(watched_services, muted, strict=True) if not is_hidden]
+    return tuple(sorted(visible, key=lambda entry: (-entry.score, entry.service))[:MAX_WATCHED])

@@ -1,4 +1,4 @@
-"""A sample of the calls of a mesh over a week: how many of them are new, and which services joined or left.
+"""A sample of a mesh's calls over a week: how many of them are new, and which services joined or left.
 
 Every call has a hash, and the sample has the calls with the smallest hashes (bottom-k sampling: Cohen and Kaplan 2007).
 It is a random sample, and it consists of the same calls each time, so what is new in it is what is new in the mesh.
@@ -28,7 +28,7 @@ class CallSample:
     """The sampled calls, in ascending order of their hashes.
 
     Attributes:
-        ends: uint32 ``[2, n]``, hashes of the names of caller and callee, see :func:`hash_ends`.
+        ends: uint32 ``[2, n]``, hashed names of caller and callee, see :func:`hash_ends`.
         first, seen: int32, blocks in which each was first and last seen.
         hours: uint8, the slots of the day in which each was seen, as bits. A nightly job makes no calls by day.
         bound: hashes up to this one are in the sample if their calls were seen in a week.
@@ -51,32 +51,32 @@ class CallSample:
         within = hashes <= self.bound
         hashes, ends = hashes[within], ends[:, unique[within]]
         own = _hash_calls(self.ends)
-        known = np.isin(hashes, own)
-        row = np.searchsorted(own, hashes[known])
+        is_known = np.isin(hashes, own)
+        row = np.searchsorted(own, hashes[is_known])
         first, hours = np.full(len(hashes), block, np.int32), np.full(len(hashes), 1 << block % SLOTS, np.uint8)
-        first[known] = self.first[row]
-        hours[known] |= self.hours[row]
+        first[is_known] = self.first[row]
+        hours[is_known] |= self.hours[row]
         stays = (self.seen >= oldest) & ~np.isin(own, hashes)
         every = np.concatenate([own[stays], hashes])
         order = np.argsort(every)[:MAX_CALLS]
-        seen = np.concatenate([self.seen[stays], np.full(len(hashes), block, np.int32)])
+        last_seen = np.concatenate([self.seen[stays], np.full(len(hashes), block, np.int32)])
         return CallSample(
             np.concatenate([self.ends[:, stays], ends], axis=1)[:, order],
             np.concatenate([self.first[stays], first])[order],
-            seen[order],
+            last_seen[order],
             np.concatenate([self.hours[stays], hours])[order],
             int(every[order[-1]]) if len(every) > MAX_CALLS else self.bound,
         )
 
     def new_share(self, block: int, since: int) -> float:
-        """Return the share of the calls of a block that were first seen in block ``since`` or later, without the calls
+        """Return the share of a block's calls that were first seen in block ``since`` or later, without the calls
         of the service that has most of them: a single new service is no drift. Not a number without calls."""
         now = self.seen == block
         if not now.any():
             return float("nan")
         new = self.ends[:, now & (self.first >= since)]
-        most = np.unique(new.T.ravel(), return_counts=True)[1].max() if new.size else 0
-        return float((new.shape[1] - most) / np.count_nonzero(now))
+        max_calls = np.unique(new.T.ravel(), return_counts=True)[1].max() if new.size else 0
+        return float((new.shape[1] - max_calls) / np.count_nonzero(now))
 
     def changed_shares(self, block: int, week: int) -> tuple[float, float]:
         """Return the shares of the services and of the calls that joining and leaving services can have moved away from
@@ -87,35 +87,34 @@ class CallSample:
         and a service that has no other calls. A change counts for the part of the week before it.
         """
         now = self.seen == block
-        known = now | ((self.hours & (1 << block % SLOTS)) > 0)
-        now, ends = now[known], self.ends[:, known]
+        is_usual = now | ((self.hours & (1 << block % SLOTS)) > 0)
+        now, ends = now[is_usual], self.ends[:, is_usual]
         start = max(block - week, int(self.first.min(initial=block)))
-        begin, end = ((of[known] - start).clip(0) / max(block - start, 1) for of in (self.first, self.seen))
-        ended = np.where(now, 0.0, end - begin)
+        begin, end = ((of[is_usual] - start).clip(0) / max(block - start, 1) for of in (self.first, self.seen))
+        ended_part = np.where(now, 0.0, end - begin)
         names, row = np.unique(ends, return_inverse=True)
         caller, callee = row.reshape(ends.shape)
-        left_callee, left_caller, joined = np.zeros(len(names)), np.zeros(len(names)), np.ones(len(names))
-        np.maximum.at(left_callee, caller, ended)
-        np.maximum.at(left_caller, callee, ended)
-        np.minimum.at(joined, caller, begin)
-        np.minimum.at(joined, callee, begin)
-        services = np.maximum(np.maximum(left_callee, left_caller), joined)
-        calls = np.max([ended, np.where(now, begin, 0), left_callee[callee], left_caller[caller]], axis=0)
+        left_callee, left_caller, joining = np.zeros(len(names)), np.zeros(len(names)), np.ones(len(names))
+        np.maximum.at(left_callee, caller, ended_part)
+        np.maximum.at(left_caller, callee, ended_part)
+        np.minimum.at(joining, caller, begin)
+        np.minimum.at(joining, callee, begin)
+        services = np.maximum(np.maximum(left_callee, left_caller), joining)
+        calls = np.max([ended_part, np.where(now, begin, 0), left_callee[callee], left_caller[caller]], axis=0)
         return _mean(services), _mean(calls)
 
 
 def hash_ends(node_ids: Sequence[str], edge_index: IntArray) -> Hashes:
-    """Return the hashes of the names of caller and callee of each call, ``[2, E]``; the same on every machine."""
+    """Return the hashed names of each call's caller and callee, ``[2, E]``; the same on every machine."""
     names = np.fromiter((crc32(name.encode()) for name in node_ids), np.uint32, len(node_ids))
     return names[edge_index]
 
 
 def _hash_calls(ends: Hashes) -> Hashes:
-    """Return a hash of each call, ``[E]``, of its ends."""
     source, destination = ends.astype(np.uint64)
-    mixed = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
-    mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
-    return (mixed >> np.uint64(32)).astype(np.uint32)
+    mix = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
+    mix = (mix ^ (mix >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+    return (mix >> np.uint64(32)).astype(np.uint32)
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -42,12 +42,12 @@ class Population:
 
 
 def _of(prefix: str, channels: tuple[Channel, ...]) -> tuple[Population, ...]:
-    found = []
+    populations = []
     for channel in channels:
         low, high, relative = _RANGES[channel.name]
         idle = float(np.log(2 * channel.offset)) if relative else -np.inf  # the transform of ``offset``
-        found.append(Population(f"{prefix}.{channel.name}", low, high, relative, idle))
-    return tuple(found)
+        populations.append(Population(f"{prefix}.{channel.name}", low, high, relative, idle))
+    return tuple(populations)
 
 
 _RANGES: dict[str, tuple[float, float, bool]] = {
@@ -87,12 +87,10 @@ class ValueCounts:
     possible: Array
 
     def __add__(self, other: ValueCounts) -> ValueCounts:
-        """Return the counts of both."""
         return ValueCounts(self.values + other.values, self.missing + other.missing, self.possible + other.possible)
 
 
 def no_values() -> ValueCounts:
-    """Return the counts of no snapshot."""
     count = len(POPULATIONS)
     return ValueCounts(np.zeros((count, BINS), np.float32), np.zeros(count, np.float32), np.zeros(count, np.float32))
 
@@ -102,7 +100,7 @@ def count_values(services: Measured, calls: Measured, degrees: IntArray) -> Valu
 
     Args:
         services, calls: transformed values and whether they were observed, ``[N, C]`` and ``[E, C]``.
-        degrees: ``[N, 2]`` numbers of callers and of callees.
+        degrees: ``[N, 2]`` numbers of callers and callees.
     """
     parts = (
         _count(*services, OF_SERVICES),
@@ -126,7 +124,7 @@ def _count(value: Array, observed: BoolArray, populations: tuple[Population, ...
 
 
 def _histograms(value: Array, observed: BoolArray, populations: tuple[Population, ...]) -> Array:
-    """Return the histograms ``[C, BINS]`` of the observed values of each column.
+    """Return the histograms ``[C, BINS]`` of each column's observed values.
 
     A value counts for the two bins whose centres are next to it, by its distance, so that a small change of a value at
     a boundary is a small change of the histogram.
@@ -139,9 +137,9 @@ def _histograms(value: Array, observed: BoolArray, populations: tuple[Population
         if population.relative and len(measured):
             centre[column] = np.median(measured)
     position = ((value - centre - low) / width - np.float32(0.5)).clip(0, BINS - 1)
-    left = np.minimum(position.astype(np.int64), BINS - 2)
-    share = (position - left)[observed]
-    at = (left + np.arange(len(populations)) * BINS)[observed]
+    lower = np.minimum(position.astype(np.int64), BINS - 2)
+    share = (position - lower)[observed]
+    at = (lower + np.arange(len(populations)) * BINS)[observed]
     length = len(populations) * BINS
-    both = np.bincount(at, 1 - share, length) + np.bincount(at + 1, share, length)
-    return both.reshape(-1, BINS).astype(np.float32)
+    counts = np.bincount(at, 1 - share, length) + np.bincount(at + 1, share, length)
+    return counts.reshape(-1, BINS).astype(np.float32)

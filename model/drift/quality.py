@@ -32,24 +32,24 @@ class DataQuality:
 
 
 def data_quality(window: Sequence[MeshSnapshot]) -> DataQuality:
-    """Return the quality of the newest of some snapshots, oldest first; at least one."""
+    """Return the quality of the newest snapshot; ``window`` has at least one, oldest first."""
     newest = window[-1]
     missing = {f"service.{name}": _share(newest.node_observed[:, i]) for i, name in enumerate(NODE_METRICS)}
     missing |= {f"call.{name}": _share(newest.edge_observed[:, i]) for i, name in enumerate(EDGE_METRICS)}
-    repeated = newest.node_observed & (newest.node_features != 0)
-    few = repeated.sum(axis=1) < 2  # one value that stays says little about its exporter
+    nonzero = newest.node_observed & (newest.node_features != 0)
+    has_few = nonzero.sum(axis=1) < 2  # one value that stays says little about its exporter
     stale = np.zeros(len(newest.node_ids), bool)
-    unchanged = repeated.copy()
-    constant = np.zeros_like(repeated)
+    is_unchanged = nonzero.copy()
+    constant = np.zeros_like(nonzero)
     for number, earlier in enumerate(reversed(window[:-1]), 2):
-        unchanged &= _equal(newest, earlier)
-        if not unchanged.any():
+        is_unchanged &= _equal(newest, earlier)
+        if not is_unchanged.any():
             break
         seconds = (newest.observed_at - earlier.observed_at).total_seconds()
         if seconds >= STALE_SECONDS and number >= STALE_SNAPSHOTS and not stale.any():
-            stale = (unchanged == repeated).all(axis=1) & ~few
+            stale = (is_unchanged == nonzero).all(axis=1) & ~has_few
         if seconds >= CONSTANT_SECONDS and number >= CONSTANT_SNAPSHOTS:
-            constant = unchanged & ~stale[:, None]
+            constant = is_unchanged & ~stale[:, None]
             break
     names = newest.node_ids
     pairs = tuple((names[row], NODE_METRICS[column]) for row, column in np.argwhere(constant).tolist())
@@ -66,6 +66,6 @@ def _equal(newest: MeshSnapshot, earlier: MeshSnapshot) -> BoolArray:
     if newest.node_ids != earlier.node_ids:
         row_of = {name: row for row, name in enumerate(earlier.node_ids)}
         rows = np.array([row_of.get(name, -1) for name in newest.node_ids])
-        known = (rows >= 0)[:, None]
-        features, observed = features[rows], observed[rows] & known
+        is_known = (rows >= 0)[:, None]
+        features, observed = features[rows], observed[rows] & is_known
     return observed & (newest.node_features == features)

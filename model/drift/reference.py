@@ -28,7 +28,6 @@ class TrainingReference:
     limits: Array
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return its arrays under their names in a checkpoint."""
         return {f"{PREFIX}{name}": np.ascontiguousarray(getattr(self, name)) for name in ("shares", "limits")}
 
     @classmethod

@@ -27,13 +27,12 @@ class DriftSketch:
     Attributes:
         counts: values of the block in progress.
         block: its number, in ``BLOCK_SECONDS`` since 1970; -1 before the first snapshot.
-        recent: float16 ``[SLOTS, P, BINS]`` shares of the last block of each slot of the day.
+        recent: float16 ``[SLOTS, P, BINS]`` shares of the last block in each slot of the day.
         recent_blocks: int64 ``[SLOTS]`` their numbers; -1: none.
         week: float16 ``[SLOTS, P, BINS]`` shares, averaged over the last days.
         week_missing: float32 ``[SLOTS, P]`` share of the values that were not measured in these days.
         week_tails: float32 ``[SLOTS, CHANNELS]`` decades, as in ``measures.py``, in these days.
         days: int32 ``[SLOTS]`` days in these averages.
-        calls: a sample of the calls of the week.
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
         ratios: float32 ``[MEASURES]`` the same, relative to their limits.
         moved: float32 ``[MEASURES]`` share of the values that moved since the reference, less what services that joined

@@ -33,7 +33,7 @@ class Attribution:
     """The share of their callers' symptoms that C calls explain.
 
     Attributes:
-        errors: float32 ``[C]`` share of the rise of the caller's error rate that the call explains, 0..1. The calls of
+        errors: float32 ``[C]`` share of the caller's additional errors that the call explains, 0..1. The calls of
             a caller explain at most 1 together. 0 if the caller's errors did not rise, or not everything was measured.
         time: float32 ``[C]`` the same for the rise of its median latency.
     """
@@ -41,7 +41,7 @@ class Attribution:
     errors: Array
     time: Array
 
-    def nats(self, calls: IntArray, errors: Array, latency: Array, missed: Array, load: Array) -> Array:
+    def nats(self, calls: IntArray, errors: Array, latency: Array, disappearance: Array, load: Array) -> Array:
         """Return nats in the ranking for each of M candidates, ``[M]``, from ``-NATS`` to ``NATS``.
 
         A larger share never ranks the caller higher, nor the callee lower. A call counts only if both ends show the
@@ -50,21 +50,20 @@ class Attribution:
         Args:
             calls: ``[2, C]`` rows of the candidates.
             errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of the calls to it.
-            missed: ``[M]`` surprise of disappearances.
             load: ``[M]`` requests relative to usual, without the retries that its own failures explain.
         """
         source, destination = calls
         weight = errors / np.maximum(errors + latency, 1e-6)
-        failing, slow = _shows(np.maximum(errors, missed))[destination], _shows(latency)[destination]
+        failing, slow = _shows(np.maximum(errors, disappearance))[destination], _shows(latency)[destination]
         is_cause = np.clip(OVERLOADED - load, 0, 1)[destination]
         of_errors = weight[source] * self.errors * failing * is_cause
         of_time = (1 - weight)[source] * self.time * slow * is_cause
         harm = of_errors * _shows(errors)[source] + of_time * _shows(latency)[source]
-        explained, explains = (
+        explained_share, explains = (
             np.minimum(np.bincount(end, share, len(load)), 1)
             for end, share in ((source, of_errors + of_time), (destination, harm))
         )
-        return (NATS * (explains - explained)).astype(np.float32)
+        return (NATS * (explains - explained_share)).astype(np.float32)
 
 
 def _shows(surprise: Array) -> Array:
@@ -91,7 +90,7 @@ def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) ->
 def _divide(
     observation: Observation, edge_index: IntArray, rows: IntArray, callers: IntArray, rises: Floats, channel: int
 ) -> Array:
-    """Return the share of the rise of its caller's metric that each of the calls ``rows`` explains, ``[C]``; 0 for
+    """Return the share of its caller's rise that each of the calls ``rows`` explains, ``[C]``; 0 for
     other callers. Usually the metric of hardly any caller rose.
     """
     share = np.zeros(len(rows), np.float32)
@@ -105,9 +104,9 @@ def _divide(
     per_request = _calls_per_request(observation, source, destination, calls)
     part = np.where(is_known, per_request * np.maximum(rise, 0) / np.maximum(rise_of[source], 1e-9), 0)
     together = np.bincount(source, part, len(rise_of))[source]
-    explained = (part / np.maximum(together, 1)).astype(np.float32)
-    wanted = np.flatnonzero(rise_of[edge_index[0, rows]])
-    share[wanted] = explained[np.searchsorted(calls, rows[wanted])]
+    explained_part = (part / np.maximum(together, 1)).astype(np.float32)
+    positions = np.flatnonzero(rise_of[edge_index[0, rows]])
+    share[positions] = explained_part[np.searchsorted(calls, rows[positions])]
     return share
 
 
@@ -118,14 +117,14 @@ def _calls_per_request(observation: Observation, source: IntArray, destination: 
     count as usual.
     """
     node, edge = observation.node, observation.edge
-    (now, before), (made, usual) = (
+    (now, before), (call_rate, usual) = (
         (channel.invert(of.value[rows, RATE]), channel.invert(of.expected[rows, RATE]))
         for channel, of, rows in ((NODE_CHANNELS[RATE], node, source), (EDGE_CHANNELS[RATE], edge, calls))
     )
     usual = usual / np.maximum(before, MIN_REQUESTS)
-    made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
+    call_rate = np.minimum(call_rate * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
     is_known = node.observed[source, RATE] & (now > MIN_REQUESTS)
-    return np.where(observation.presence.gone[destination], usual, made) * is_known
+    return np.where(observation.presence.gone[destination], usual, call_rate) * is_known
 
 
 def _rise_of_services(past: Deviation, rows: IntArray, channel: int) -> tuple[Floats, Floats, BoolArray]:

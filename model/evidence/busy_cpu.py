@@ -60,7 +60,7 @@ def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
     names = tuple(row)
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)
     measured = np.zeros(metrics.shape, bool)
-    changed = np.zeros((len(window), len(names)), bool)
+    has_changed = np.zeros((len(window), len(names)), bool)
     there = at = np.zeros(0, np.int64)
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
@@ -71,14 +71,14 @@ def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
         metrics[age, there], measured[age, there] = snapshot.node_features[at], snapshot.node_observed[at]
         services = {change.service for change in snapshot.changes if change.kind not in RELIEVING}
         if services:
-            changed[age:, [name in services for name in names]] = True
+            has_changed[age:, [name in services for name in names]] = True
     requests, cpu = metrics[..., RATE], metrics[..., CPU]
-    known = measured[..., RATE] & measured[..., CPU] & ~changed
+    is_known = measured[..., RATE] & measured[..., CPU] & ~has_changed
     used = np.stack([cpu, cpu / np.maximum(requests, np.float32(0.05))], axis=-1)
-    return np.where(known[..., None], used, np.float32(np.nan))
+    return np.where(is_known[..., None], used, np.float32(np.nan))
 
 
 def _highest(used: Array) -> Array:
     """Return the highest values over time, without ``OUTLIERS``: ``[k, 2]`` of ``[T, k, 2]``."""
-    known = np.where(np.isfinite(used), used, np.float32(0))
-    return np.partition(known, -1 - OUTLIERS, axis=0)[-1 - OUTLIERS]
+    finite = np.where(np.isfinite(used), used, np.float32(0))
+    return np.partition(finite, -1 - OUTLIERS, axis=0)[-1 - OUTLIERS]

@@ -20,10 +20,10 @@ from model.snapshot import BoolArray, IntArray, number_namespaces
 from model.state.mesh_state import MeshState, Observation
 
 MIN_CALLS = 2  # that have to share a cause, and services of a namespace
-MOST_OF = 0.8  # of the requests of what calls share, and of the services of a namespace, that have to suffer
+MOST_OF = 0.8  # share of a cause's requests, and of a namespace's services, that have to suffer
 MIN_SIGMAS = 2.0  # of a call's symptom, from which it may be lost on the way
-MIN_FAILING = 0.05  # rise of the share of a call's requests that fail on the way
-ON_THE_WAY = 0.3  # of the rise of a call's symptom, that has to be lost on the way
+MIN_FAILING = 0.05  # additional share of a call's requests that fail on the way
+ON_THE_WAY = 0.3  # share of a symptom's rise that has to be lost on the way
 UNKNOWN = 0.02  # share of the requests that a callee answers, up to which little is known about the way to it
 MIN_RATE = 0.05  # 1/s, below which a change of the requests says nothing
 MAX_RETRIES = 5  # of a request, that are usual
@@ -69,7 +69,6 @@ class CommonCauses:
         return np.isin(self.errors, OF_CALLER)
 
     def of(self, channel: int) -> IntArray:
-        """What the calls share, by the channel of their symptom."""
         return self.latency if channel == P50 else self.errors
 
 
@@ -109,31 +108,32 @@ def find_retried(state: MeshState, observation: Observation) -> BoolArray:
     failures of their callee explain: callers that retry what a service fails send it many times its requests, and that
     is the service's own doing."""
     node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
-    found = np.zeros(len(source), bool)
+    is_retried = np.zeros(len(source), bool)
     is_known = edge.observed[:, RATE] & node.observed[source, RATE] & node.observed[destination, ERROR]
     is_known &= (edge.now[:, RATE] > 0) & (node.now[destination, ERROR] >= MIN_SIGMAS)
     rows = np.flatnonzero(is_known)
     now, usual = (NODE_CHANNELS[ERROR].invert(of[destination[rows], ERROR]) for of in (node.value, node.expected))
     attempts = (np.maximum(now - usual, 0)[:, None] ** np.arange(MAX_RETRIES + 1)).sum(axis=1)
-    found[rows] = (now - usual >= MIN_FAILING) & (_calls_for_each(state, observation, rows) <= TOLERANCE * attempts)
-    return found
+    is_retried[rows] = (now - usual >= MIN_FAILING) & (
+        _calls_for_each(state, observation, rows) <= TOLERANCE * attempts
+    )
+    return is_retried
 
 
-def load_of(state: MeshState, observation: Observation, retried: BoolArray, keep: IntArray) -> Array:
+def load_of(state: MeshState, observation: Observation, is_retried: BoolArray, keep: IntArray) -> Array:
     """Return the requests to services relative to usual, ``[M]``, without the retries of what they fail themselves.
 
     Args:
-        retried: ``[E]`` by :func:`find_retried`.
-        keep: ``[M]`` rows of the services.
+        is_retried: ``[E]`` by :func:`find_retried`.
     """
-    rows = np.flatnonzero(retried)
-    made = EDGE_CHANNELS[RATE].invert(observation.edge.value[rows, RATE])
-    again = made * (1 - 1 / np.maximum(_calls_for_each(state, observation, rows), 1))
+    rows = np.flatnonzero(is_retried)
+    call_rate = EDGE_CHANNELS[RATE].invert(observation.edge.value[rows, RATE])
+    again = call_rate * (1 - 1 / np.maximum(_calls_for_each(state, observation, rows), 1))
     now, usual = (
         NODE_CHANNELS[RATE].invert(of[keep, RATE]) for of in (observation.node.value, observation.node.expected)
     )
-    repeated = np.bincount(state.edge_index[1, rows], again, len(state.node_ids))[keep]
-    load: Array = (np.maximum(now - repeated, 0) / np.maximum(usual, MIN_RATE)).astype(np.float32)
+    retries = np.bincount(state.edge_index[1, rows], again, len(state.node_ids))[keep]
+    load: Array = (np.maximum(now - retries, 0) / np.maximum(usual, MIN_RATE)).astype(np.float32)
     return np.where(observation.node.observed[keep, RATE], load, 1).astype(np.float32)
 
 
@@ -148,12 +148,12 @@ class _Lost(NamedTuple):
     """Calls of which a symptom was measured at both ends.
 
     Attributes:
-        known: bool ``[E]`` which.
+        is_measured: bool ``[E]``.
         ill: bool ``[E]`` which of them suffer on the way.
         requests: ``[E]`` 1/s, 0 where unknown.
     """
 
-    known: BoolArray
+    is_measured: BoolArray
     ill: BoolArray
     requests: Floats
 
@@ -161,36 +161,40 @@ class _Lost(NamedTuple):
 def _find_shared(state: MeshState, observation: Observation, channel: int, floor: float) -> IntArray:
     """Return the :class:`Shared` of each call ``[E]`` for one symptom: the causes that explain most calls come first,
     and what they explain says nothing about the others."""
-    shared = np.zeros(state.edge_index.shape[1], np.int64)
-    lost = _find_lost(state, observation, channel, floor)
-    if lost is None:
-        return shared
-    found = sorted(_candidates(state, lost), key=lambda one: (-len(one[1]), one[0]))
-    for what, rows in found:
-        left = rows[shared[rows] == Shared.NOTHING]
-        if len(left) >= MIN_CALLS:
-            shared[left] = what
-    return shared
+    cause_of = np.zeros(state.edge_index.shape[1], np.int64)
+    lost_calls = _find_lost(state, observation, channel, floor)
+    if lost_calls is None:
+        return cause_of
+    candidates = sorted(_candidates(state, lost_calls), key=lambda candidate: (-len(candidate[1]), candidate[0]))
+    for cause, rows in candidates:
+        unexplained = rows[cause_of[rows] == Shared.NOTHING]
+        if len(unexplained) >= MIN_CALLS:
+            cause_of[unexplained] = cause
+    return cause_of
 
 
-def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArray]]:
+def _candidates(state: MeshState, lost_calls: _Lost) -> Iterator[tuple[Shared, IntArray]]:
     """Yield what calls may share, and the calls that suffer: nearly all requests of a service that makes or gets calls,
     or of nearly all services of a namespace, do."""
-    count, ill = len(state.node_ids), np.flatnonzero(lost.ill)
+    count, ill = len(state.node_ids), np.flatnonzero(lost_calls.ill)
     namespaces = number_namespaces(state.node_ids)
     for ends, of_service, of_namespace in (
         (state.edge_index[1], Shared.CALLEE, Shared.INTO_NAMESPACE),
         (state.edge_index[0], Shared.CALLER, Shared.FROM_NAMESPACE),
     ):
-        all_of, ill_of = (np.bincount(ends, lost.requests * of, count) for of in (lost.known, lost.ill))
+        all_of, ill_of = (
+            np.bincount(ends, lost_calls.requests * of, count) for of in (lost_calls.is_measured, lost_calls.ill)
+        )
         suffers = (ill_of > 0) & (ill_of >= MOST_OF * all_of)
-        many = np.bincount(ends[ill], minlength=count) >= MIN_CALLS
-        for service in np.flatnonzero(suffers & many).tolist():
+        has_many = np.bincount(ends[ill], minlength=count) >= MIN_CALLS
+        for service in np.flatnonzero(suffers & has_many).tolist():
             yield of_service, ill[ends[ill] == service]
         if not namespaces.any():  # one alone says nothing
             continue
-        asked, suffering, all_in, ill_in = (np.bincount(namespaces, of) for of in (all_of > 0, suffers, all_of, ill_of))
-        shares = (ill_in >= MOST_OF * all_in) & (suffering >= np.maximum(MIN_CALLS, MOST_OF * asked))
+        called_services, suffering, all_in, ill_in = (
+            np.bincount(namespaces, of) for of in (all_of > 0, suffers, all_of, ill_of)
+        )
+        shares = (ill_in >= MOST_OF * all_in) & (suffering >= np.maximum(MIN_CALLS, MOST_OF * called_services))
         for namespace in np.flatnonzero(shares).tolist():
             yield of_namespace, ill[namespaces[ends[ill]] == namespace]
 
@@ -200,9 +204,9 @@ def _find_lost(state: MeshState, observation: Observation, channel: int, floor: 
     node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
     measured = edge.observed[:, channel] & observation.edge_present & (source != destination)
     rows = np.flatnonzero(measured & (edge.now[:, channel] >= MIN_SIGMAS))
-    least = floor if channel == P50 else MIN_FAILING
+    min_rise = floor if channel == P50 else MIN_FAILING
     call, usual_call = (EDGE_CHANNELS[channel].invert(of[rows, channel]) for of in (edge.value, edge.expected))
-    risen = call - usual_call >= least
+    risen = call - usual_call >= min_rise
     rows, call, usual_call = rows[risen], call[risen], usual_call[risen]
     if len(rows) < MIN_CALLS:
         return None
@@ -217,7 +221,7 @@ def _find_lost(state: MeshState, observation: Observation, channel: int, floor: 
         for own, of in ((node.value, edge.value), (node.expected, edge.expected))
     )
     way = _on_the_way(call, callee, channel) - _on_the_way(usual_call, usual, channel)
-    ill[rows] = (way >= np.maximum(least, ON_THE_WAY * (call - usual_call))) & np.isfinite(callee)
+    ill[rows] = (way >= np.maximum(min_rise, ON_THE_WAY * (call - usual_call))) & np.isfinite(callee)
     return _Lost(measured, ill, requests) if np.count_nonzero(ill) >= MIN_CALLS else None
 
 
@@ -228,10 +232,13 @@ def _on_the_way(call: Floats, callee: Floats, channel: int) -> Floats:
 
 
 def _seen_by_others(destination: IntArray, rows: IntArray, symptom: Floats, requests: Floats) -> Floats:
-    """Return what the other callers of the callees of some calls see, ``[R]``: the mean, weighted by requests; NaN
+    """Return what the other callers of the same callees see, ``[R]``: the mean, weighted by requests; NaN
     without any."""
     count = int(destination.max()) + 1
-    all_of, seen = np.bincount(destination, requests, count), np.bincount(destination, requests * symptom, count)
-    others = all_of[destination[rows]] - requests[rows]
-    total = seen[destination[rows]] - (requests * symptom)[rows]
-    return np.where(others > 1e-6, total / np.maximum(others, 1e-6), np.nan)
+    all_of, total_symptom = (
+        np.bincount(destination, requests, count),
+        np.bincount(destination, requests * symptom, count),
+    )
+    other_requests = all_of[destination[rows]] - requests[rows]
+    total = total_symptom[destination[rows]] - (requests * symptom)[rows]
+    return np.where(other_requests > 1e-6, total / np.maximum(other_requests, 1e-6), np.nan)

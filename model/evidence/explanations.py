@@ -73,7 +73,7 @@ ALIKE = (  # series of the same symptom: a slow service is slow at the median, a
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
 LOAD_SIGMAS = 2.0  # least change of the load to report
 MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
-MIN_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
+MIN_FAILING = 0.02  # rise in the error rate of calls to one service, from which they are reported
 FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes before what follows from it
 
 
@@ -119,7 +119,6 @@ class _Table:
 
     @classmethod
     def empty(cls, candidates: int) -> Self:
-        """Return a table in which nothing is unusual."""
         shape = candidates, len(SERIES)
         surprise, worth, now, usual = np.zeros((4, *shape), np.float32)
         return cls(surprise, worth, now, usual, np.full(shape, -1))
@@ -139,12 +138,11 @@ class _Table:
         self.call[rows, column] = call
 
 
-def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Explanation:
+def explain(mesh: ScoredMesh, kinds: Array, is_dropped: BoolArray, keep: IntArray) -> Explanation:
     """Select the reasons for the candidates.
 
     Args:
-        kinds: ``[N, K]`` evidence.
-        dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
+        is_dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
         keep: ``[M]`` rows of the candidates.
     """
     state, observation = mesh.state, mesh.observation
@@ -152,10 +150,10 @@ def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) 
     _add_own(mesh, keep, table)
     _add_calls(mesh, keep, table)
     gone = observation.presence.gone[keep]
-    _add_moved_calls(mesh, kinds[keep, EvidenceKind.VANISHED], dropped, keep, table, gone)
+    _add_moved_calls(mesh, kinds[keep, EvidenceKind.VANISHED], is_dropped, keep, table, gone)
     _add_shared_symptoms(mesh, keep, table)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MAX]
-    surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
+    surprise, worth = (np.take_along_axis(array, best, axis=1) for array in (table.surprise, table.worth))
     is_strong = (surprise >= MIN_SURPRISE) & (worth >= np.maximum(MIN, MIN_SHARE * worth[:, :1]))
     reasons: list[list[Fact]] = [[] for _ in keep]
     for m, c in zip(np.nonzero(is_strong)[0].tolist(), best[is_strong].tolist(), strict=True):
@@ -183,17 +181,17 @@ def _outgoing_calls(mesh: ScoredMesh, row: int, load: float) -> tuple[Fact, ...]
     edge, error = mesh.observation.edge, EDGE_CHANNELS[ERROR]
     calls = np.flatnonzero(state.edge_index[0] == row)
     now, usual = _traffic(mesh, calls)
-    made, due = float(now.sum()), float(usual.sum())
-    if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
+    calls_now, due = float(now.sum()), float(usual.sum())
+    if due <= 0 or calls_now < MORE_CALLS * due * max(load, 1.0):
         return ()
     rates, before = (error.invert(of[calls, ERROR]) for of in (edge.value, edge.expected))
     more = np.where(edge.observed[calls, ERROR], rates - before, 0)
     worst = int((more * now).argmax())
-    sent = Fact(SENT, made, due)
+    total_calls = Fact(SENT, calls_now, due)
     if more[worst] < MIN_FAILING:
-        return (sent,)
+        return (total_calls,)
     callee = state.node_ids[state.edge_index[1, calls[worst]]]
-    return sent, Fact(error.name, float(rates[worst]), float(before[worst]), callee)
+    return total_calls, Fact(error.name, float(rates[worst]), float(before[worst]), callee)
 
 
 def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, int]]:
@@ -205,7 +203,6 @@ def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, in
 
 
 def _add_own(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
-    """Add the candidates' own series, in place."""
     node, expected = mesh.observation.node, mesh.surprise.node_expected[keep]
     own = mesh.surprise.node[keep]
     worth = own * matters(node.value[keep], expected, mesh.repeats[0][keep], mesh.floors)
@@ -219,16 +216,16 @@ def _add_own(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
 def _add_calls(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
     """Add the strongest call into each candidate for each symptom, in place, unless it is because of its caller. Series
     that repeat a symptom count less."""
-    state, found = mesh.state, mesh.surprise
+    state, surprises = mesh.state, mesh.surprise
     row = np.full(len(state.node_ids), -1)
     row[keep] = np.arange(len(keep))
     into = np.flatnonzero(row[state.edge_index[1]] >= 0)
     target = row[state.edge_index[1, into]]
-    value, expected = mesh.observation.edge.value[into], found.edge_expected[into]
+    value, expected = mesh.observation.edge.value[into], surprises.edge_expected[into]
     p50, p99, errors = material(value, expected, mesh.repeats[1][into], mesh.floors)
     slow, failing = mesh.causes.slow_by_caller[into], mesh.causes.failing_by_caller[into]
     for j, (c, count, by_caller) in enumerate(zip(SYMPTOMS, (errors, p50, p99), (failing, slow, slow), strict=True)):
-        surprise = found.edge[into, c] * ~by_caller
+        surprise = surprises.edge[into, c] * ~by_caller
         worth = surprise * count
         order = np.lexsort((surprise, worth))  # the strongest is written last
         values = EDGE_CHANNELS[c].invert(value[order, c]), EDGE_CHANNELS[c].invert(expected[order, c])
@@ -242,49 +239,49 @@ def _add_calls(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
 def _add_shared_symptoms(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
     """Add the symptoms of the calls that share a cause, in place, at the candidates that make these calls, or that get
     them."""
-    for (what, channel), series in SHARED_SERIES.items():
-        of = mesh.causes.of(channel) == what
+    for (cause, channel), series in SHARED_SERIES.items():
+        of = mesh.causes.of(channel) == cause
         if not of.any():
             continue
-        end = 0 if what in OF_CALLER else 1
+        end = 0 if cause in OF_CALLER else 1
         surprise = mesh.surprise.edge[:, channel] * of
-        most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))[keep]
+        strongest = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))[keep]
         now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
-        m = np.flatnonzero(most >= MIN_SURPRISE)
-        worth = FIRST * np.maximum(most, largest_of_rows(table.worth))[m]
-        table.add(m, SERIES.index(series), most[m], worth, (now[keep[m]], usual[keep[m]]))
+        m = np.flatnonzero(strongest >= MIN_SURPRISE)
+        worth = FIRST * np.maximum(strongest, largest_of_rows(table.worth))[m]
+        table.add(m, SERIES.index(series), strongest[m], worth, (now[keep[m]], usual[keep[m]]))
 
 
 def _add_moved_calls(
-    mesh: ScoredMesh, vanished: Array, dropped: BoolArray, keep: IntArray, table: _Table, gone: BoolArray
+    mesh: ScoredMesh, disappearance: Array, is_dropped: BoolArray, keep: IntArray, table: _Table, gone: BoolArray
 ) -> None:
     """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
-    changed most. ``vanished`` ``[M]`` is the surprise of all of them."""
+    changed most. ``disappearance`` ``[M]`` is the surprise of all of them."""
     state, new = mesh.state, mesh.new_calls
     rows, values = np.flatnonzero(gone), (table.now[gone, RATE], table.usual[gone, RATE])
-    table.add(rows, SERIES.index(VANISHED), vanished[gone], vanished[gone], values)
+    table.add(rows, SERIES.index(VANISHED), disappearance[gone], disappearance[gone], values)
     table.worth[gone, RATE] = 0  # the disappearance says so already
-    moved = np.flatnonzero(~gone & (vanished >= MIN_SURPRISE)).tolist()
-    if not moved:
+    candidates = np.flatnonzero(~gone & (disappearance >= MIN_SURPRISE)).tolist()
+    if not candidates:
         return
     makes_new = np.zeros(len(state.node_ids), bool)
     makes_new[state.edge_index[0, new]] = True
-    rows = np.flatnonzero(makes_new[state.edge_index[0]] | dropped)  # of calls that can be a reason
-    (source, destination), young, dropped = state.edge_index[:, rows], new[rows], dropped[rows]
+    rows = np.flatnonzero(makes_new[state.edge_index[0]] | is_dropped)  # of calls that can be a reason
+    (source, destination), young, is_dropped = state.edge_index[:, rows], new[rows], is_dropped[rows]
     is_older = ~young & makes_new[source]  # usual calls of a caller that also makes new ones
     now, usual = _traffic(mesh, rows)
     more = now - usual
-    for m in moved:
-        worth = float(vanished[m])
-        for series, changed in (
+    for m in candidates:
+        worth = float(disappearance[m])
+        for series, change in (
             (NEW, np.where(young & (destination == keep[m]), more, 0)),
             (MOVED, np.where(young & (source == keep[m]), more, 0)),
             (LOST, np.where(is_older & (destination == keep[m]), -more, 0)),
-            (DROPPED, np.where(dropped & (destination == keep[m]), -more, 0)),
+            (DROPPED, np.where(is_dropped & (destination == keep[m]), -more, 0)),
         ):
-            if changed.max(initial=0) > 0:
-                most = changed.argmax()
-                values, call = (now[most], usual[most]), int(rows[most])
+            if change.max(initial=0) > 0:
+                largest = change.argmax()
+                values, call = (now[largest], usual[largest]), int(rows[largest])
                 table.add(np.array([m]), SERIES.index(series), worth, worth, values, call)
 
 

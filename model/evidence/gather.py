@@ -54,18 +54,15 @@ class Evidence:
         affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among the candidates, as rows.
         counts: number of services with a page score above 2, 3 and 5.
-        services: number of scored services.
-        total: number of services present.
         notice: ``[M]`` surprise of resources that are running out, for notices.
-        pushed: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself: what others
-            send it.
+        inbound_load: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.
         traffic: requests from outside that are not as usual.
         rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
         schedule: of regular work, this snapshot included; None: unknown.
-        attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
+        attribution: the share of its caller's symptoms that each call explains; None: unknown.
     """
 
     names: tuple[str, ...]
@@ -78,7 +75,7 @@ class Evidence:
     services: int
     total: int
     notice: Array
-    pushed: Array
+    inbound_load: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     unseen: frozenset[str] = frozenset()
@@ -109,16 +106,15 @@ class Scores(NamedTuple):
 def gather(
     state: MeshState,
     observation: Observation,
-    decoded: MeshScores,
+    mesh_scores: MeshScores,
     surprise: Surprises,
     policy: AlertPolicy,
     threshold: float,
 ) -> Evidence:
-    """Compute the evidence of every service and select the candidates."""
     surprise = with_rare_failures(observation, surprise)
-    mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
+    mesh = ScoredMesh(state, observation, mesh_scores, surprise, policy.latency_floor_seconds)
     kinds = series_evidence(mesh)
-    dropped = _add_findings(kinds, mesh)
+    is_dropped = _add_findings(kinds, mesh)
     rising, unusual = _rising(state, observation), unusual_signals(state, observation)
     short = _shortages(mesh, rising, unusual)
     kinds[:, EvidenceKind.RESOURCES] = weigh_resources(
@@ -130,7 +126,7 @@ def gather(
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
     among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
-    explanation = explain(mesh, kinds, dropped, keep)
+    explanation = explain(mesh, kinds, is_dropped, keep)
     of_signals = {m: unusual[row] for m, row in enumerate(keep.tolist()) if row in unusual}
     context = explanation.context | {m: (*explanation.context.get(m, ()), *more) for m, more in of_signals.items()}
     silent, present = silent_services(state, observation), observation.node_present
@@ -142,10 +138,10 @@ def gather(
         calls=calls[:, among],
         explanation=replace(explanation, context=context),
         counts=(int((scores.page > 2).sum()), int((scores.page > 3).sum()), int((scores.page > 5).sum())),
-        services=int((decoded.scored & present).sum()),
+        services=int((mesh_scores.scored & present).sum()),
         total=int(present.sum()),
         notice=scores.notice[keep].astype(np.float32),
-        pushed=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
+        inbound_load=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
         trends=tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         silence=silence_of(state, silent, int((present | silent).sum())),
         unseen=unseen_services(state, observation),
@@ -168,24 +164,23 @@ def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -
     notice.
 
     Args:
-        kinds: ``[N, K]`` evidence.
         short: ``[N]`` surprise of resources.
     """
     state = mesh.state
-    shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
+    shifted_kinds = apply_level_shifts(kinds, state.memory, state.node_ids)
     counts = _leniency(state, policy) * mesh.scores.scored
-    page, notice = page_score(shifted) * counts, short * counts
+    page, notice = page_score(shifted_kinds) * counts, short * counts
     assert state.learned_at is not None  # time of the snapshot that was observed
     use = Use(notice, *cpu_use(mesh.observation))
     work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
     notice = np.where(work.regular, 0, notice)
     notice[work.overdue] = EVENT_SURPRISE
-    excused = work.regular & led_by_resources(shifted)
-    other_symptoms = largest_of_rows(symptoms(shifted)[:, :-1])
-    page = np.where(excused, np.minimum(other_symptoms, page), page)
+    is_excused = work.regular & led_by_resources(shifted_kinds)
+    other_symptoms = largest_of_rows(symptoms(shifted_kinds)[:, :-1])
+    page = np.where(is_excused, np.minimum(other_symptoms, page), page)
     return Scores(
         page,
-        largest_of_rows(shifted[:, AFFECTED]) * mesh.scores.scored,
+        largest_of_rows(shifted_kinds[:, AFFECTED]) * mesh.scores.scored,
         apply_notice_shifts(notice, state.memory, state.node_ids),
         work.schedule,
     )
@@ -194,27 +189,29 @@ def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -
 def _rising(state: MeshState, observation: Observation) -> tuple[Trend, ...]:
     """Return the resources that rise steadily, and the memory that is about to be full, one for each series."""
     steady = trends(state)
-    known = {(trend.row, trend.metric) for trend in steady}
-    return *steady, *(one for one in find_filling(state, observation) if (one.row, one.metric) not in known)
+    steady_series = {(trend.row, trend.metric) for trend in steady}
+    return *steady, *(
+        trend for trend in find_filling(state, observation) if (trend.row, trend.metric) not in steady_series
+    )
 
 
 def _add_findings(kinds: Array, mesh: ScoredMesh) -> BoolArray:
     """Add what the finders find to the evidence ``[N, K]``, in place, and return the calls ``[E]`` to report as no
     longer made."""
-    dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
+    is_dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
     for find in FINDERS:
         for finding in find(mesh):
             np.maximum(kinds[:, finding.kind], finding.surprise, out=kinds[:, finding.kind])
             if finding.dropped is not None:
-                dropped |= finding.dropped
-    return dropped
+                is_dropped |= finding.dropped
+    return is_dropped
 
 
 def _rolling(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
     is_new = largest_of_rows(state.node_filters[SEEN]) <= KNOWN
-    replaced = is_new | state.memory.has_new_version(state.node_ids)
-    return (observation.node_exposure == OWN) & replaced
+    is_replaced = is_new | state.memory.has_new_version(state.node_ids)
+    return (observation.node_exposure == OWN) & is_replaced
 
 
 def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
@@ -247,24 +244,19 @@ def _first(order: IntArray, muted: BoolArray) -> IntArray:
 
     Args:
         order: ``[N]`` rows, the most interesting first.
-        muted: ``[N]``.
     """
     first = order[:MAX_CANDIDATES]
     if not muted.any():
         return first
-    unmuted: IntArray = order[~muted[order]][:MAX_CANDIDATES]
-    return order[np.isin(order, np.union1d(first, unmuted))]
+    unmuted_first: IntArray = order[~muted[order]][:MAX_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, unmuted_first))]
 
 
 MAX_NAMED = 50  # silent services
 
 
 def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
-    """Return the silence of a mesh, the services that are silent for longest first; None if none is.
-
-    Args:
-        silent: bool ``[N]``.
-    """
+    """Return the silence of a mesh, the services that are silent for longest first; None if none is."""
     rows = np.flatnonzero(silent)
     if not len(rows):
         return None
@@ -276,10 +268,10 @@ def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | Non
 
 def silent_services(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` are silent, without those whose deletion was planned."""
-    deleted = state.memory.planned_deletions()
+    planned_deletions = state.memory.planned_deletions()
     silent: BoolArray = observation.presence.silent
-    if deleted and silent.any():
-        silent = silent & ~mark_services(state.node_ids, deleted)
+    if planned_deletions and silent.any():
+        silent = silent & ~mark_services(state.node_ids, planned_deletions)
     return silent
 
 

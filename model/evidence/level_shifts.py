@@ -1,4 +1,4 @@
-"""Shifts of the page level and of the level of notices, by feedback and sensitivity, and how large they have to be."""
+"""Shifts of the levels of alerts and notices, by feedback and sensitivity, and how large they have to be."""
 
 from collections.abc import Sequence
 
@@ -55,8 +55,8 @@ def excess(kinds: Array, level: Array | float) -> Array:
     All symptoms are reduced by the same share, because the page score of scaled symptoms is the scaled page score.
     """
     # A level below 0, of snapshots that are years apart, permits no symptom at all.
-    score, permitted = page_score(kinds), np.maximum(level - MARGIN, 0)
-    share = np.where(score > permitted, 1 - permitted / np.where(score > permitted, score, 1), 0)
+    score, max_score = page_score(kinds), np.maximum(level - MARGIN, 0)
+    share = np.where(score > max_score, 1 - max_score / np.where(score > max_score, score, 1), 0)
     return symptoms(kinds) * share[:, None].astype(np.float32)
 
 

@@ -26,14 +26,14 @@ class Floors(NamedTuple):
     p99: float
 
 
-def floors(least: float, p50: float, p99: float) -> Floors:
+def floors(min_rise: float, p50: float, p99: float) -> Floors:
     """Return the floors of a mesh.
 
     Args:
-        least: of the policy, s.
+        min_rise: of the policy, s.
         p50, p99: usual latencies at the front door, s; 0: unknown.
     """
-    return Floors(max(least, SHARE * p50), max(least, TAIL_SHARE * p99))
+    return Floors(max(min_rise, SHARE * p50), max(min_rise, TAIL_SHARE * p99))
 
 
 def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tuple[Array, Array, Array]:
@@ -79,15 +79,15 @@ def _late(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array
     by how much of the rise is noticed."""
     over = value - expected
     late = np.zeros_like(over)
-    which, rows = np.nonzero(over > SLOWER)
-    usual = np.exp(expected[which, rows])
-    rise, least = np.exp(value[which, rows]) - usual, np.array(floor, np.float32)[which] / repeats[rows]
-    counts = rise > FROM * least  # of a calm mesh, none
-    which, rows = which[counts], rows[counts]
-    noticed = np.clip(
-        (rise[counts] / np.maximum(least[counts], _bucket_width(usual[counts])) - FROM) / (1 - FROM), 0, 1
+    column, rows = np.nonzero(over > SLOWER)
+    usual = np.exp(expected[column, rows])
+    rise, min_rise = np.exp(value[column, rows]) - usual, np.array(floor, np.float32)[column] / repeats[rows]
+    counts = rise > FROM * min_rise  # of a calm mesh, none
+    column, rows = column[counts], rows[counts]
+    noticeable = np.clip(
+        (rise[counts] / np.maximum(min_rise[counts], _bucket_width(usual[counts])) - FROM) / (1 - FROM), 0, 1
     )
-    late[which, rows] = noticed * _slower(over[which, rows], np.array([IN_FULL, TAIL_IN_FULL])[which])
+    late[column, rows] = noticeable * _slower(over[column, rows], np.array([IN_FULL, TAIL_IN_FULL])[column])
     return late
 
 

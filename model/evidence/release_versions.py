@@ -16,7 +16,7 @@ from model.state.filters import SEEN
 from model.state.mesh_state import MeshState
 
 ESTABLISHED = 240.0  # snapshots after which traffic that moves to a service is no longer its roll-out
-MOST_OF_TIME = 0.8  # of the snapshots of a mesh
+MOST_OF_TIME = 0.8  # of a mesh's snapshots
 KEPT = 0.7  # of the usual calls to all versions, from which callers miss none
 _VERSION = re.compile(r"-(canary|stable|primary|baseline|preview|experiment|next|new|old|blue|green|rc\d*|v\d+[\w.]*)$")
 
@@ -30,12 +30,12 @@ def find_versions(names: Iterable[str], services: Iterable[str]) -> dict[str, li
     """Return, for each of ``services`` that has other versions among ``names``, those versions."""
     stems: dict[str, list[str]] = {}
     prefixes = {service: stem(service) for service in services}
-    wanted = tuple(set(prefixes.values()))
+    stem_names = tuple(set(prefixes.values()))
     for name in names:
-        if name.startswith(wanted):
+        if name.startswith(stem_names):
             stems.setdefault(stem(name), []).append(name)
-    found = {service: [one for one in stems.get(of, ()) if one != service] for service, of in prefixes.items()}
-    return {service: others for service, others in found.items() if others}
+    versions = {service: [name for name in stems.get(of, ()) if name != service] for service, of in prefixes.items()}
+    return {service: names for service, names in versions.items() if names}
 
 
 def new_services(state: MeshState) -> BoolArray:
@@ -47,28 +47,25 @@ def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:
     """Return, for each of k services, the rows of the services with which it may share its traffic.
 
     These are its other versions by name, and new services of its namespace that its callers began to call.
-
-    Args:
-        rows: ``[k]`` of the services.
     """
     if not len(rows):
         return []
     names = state.node_ids
     versions = find_versions(names, [names[row] for row in rows.tolist()])
-    wanted = {name for others in versions.values() for name in others}
-    row_of = {name: i for i, name in enumerate(names) if name in wanted} if wanted else {}
+    version_names = {name for family in versions.values() for name in family}
+    row_of = {name: i for i, name in enumerate(names) if name in version_names} if version_names else {}
     source, destination = state.edge_index
     to_new = np.flatnonzero(new_services(state)[destination])
-    found = []
+    families = []
     for row in rows.tolist():
-        others = {row_of[name] for name in versions.get(names[row], ())}
+        family_rows = {row_of[name] for name in versions.get(names[row], ())}
         if len(to_new):
             callers = source[destination == row]
             began = destination[to_new[np.isin(source[to_new], callers)]]
             space = namespace_of(names[row])
-            others |= {i for i in began.tolist() if i != row and namespace_of(names[i]) == space}
-        found.append(np.array(sorted(others), np.int64))
-    return found
+            family_rows |= {i for i in began.tolist() if i != row and namespace_of(names[i]) == space}
+        families.append(np.array(sorted(family_rows), np.int64))
+    return families
 
 
 def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) -> BoolArray:
@@ -88,12 +85,12 @@ def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) 
     new, (source, destination) = new_services(state), state.edge_index
     ends = destination[calls]
     rows, place = np.unique(ends, return_inverse=True)
-    others = relatives(state, rows)
+    families = relatives(state, rows)
     for i, (call, at) in enumerate(zip(calls.tolist(), place.tolist(), strict=True)):
-        if new[ends[i]] or new[others[at]].any():
+        if new[ends[i]] or new[families[at]].any():
             shares[i] = True
-        elif len(others[at]):
-            family = (source == source[call]) & np.isin(destination, [ends[i], *others[at]])
+        elif len(families[at]):
+            family = (source == source[call]) & np.isin(destination, [ends[i], *families[at]])
             shares[i] = family.sum() > 1 and now[family].sum() >= KEPT * usual[family].sum()
     return shares
 
@@ -102,20 +99,19 @@ def is_absorbed(state: MeshState, gone: BoolArray, now: Array, usual: Array) -> 
     """Return which services ``[N]`` are gone without harm: their callers make their calls to other versions.
 
     Args:
-        gone: ``[N]`` services that are gone.
         now, usual: ``[E]`` requests of all calls, 1/s.
     """
-    absorbed = np.zeros(len(gone), bool)
+    absorption = np.zeros(len(gone), bool)
     rows = np.flatnonzero(gone)
     source, destination = state.edge_index
-    for row, others in zip(rows.tolist(), relatives(state, rows), strict=True):
-        if not len(others):
+    for row, versions in zip(rows.tolist(), relatives(state, rows), strict=True):
+        if not len(versions):
             continue
         callers = source[destination == row]
-        family = np.isin(source, callers) & np.isin(destination, [row, *others])
+        family = np.isin(source, callers) & np.isin(destination, [row, *versions])
         others_called = now[family & (destination != row)].sum() > 0
-        absorbed[row] = others_called and now[family].sum() >= KEPT * usual[family].sum()
-    return absorbed
+        absorption[row] = others_called and now[family].sum() >= KEPT * usual[family].sum()
+    return absorption
 
 
 def moves_between_versions(state: MeshState, young: BoolArray) -> BoolArray:
@@ -126,7 +122,7 @@ def moves_between_versions(state: MeshState, young: BoolArray) -> BoolArray:
     ends = np.unique(destination[calls])
     versions = find_versions(state.node_ids, [state.node_ids[row] for row in ends.tolist()]) if len(ends) else {}
     for call in calls.tolist() if versions else ():
-        others = versions.get(state.node_ids[destination[call]], ())
-        called = destination[source == source[call]]
-        between[call] = any(state.node_ids[row] in others for row in called.tolist())
+        other_versions = versions.get(state.node_ids[destination[call]], ())
+        callees = destination[source == source[call]]
+        between[call] = any(state.node_ids[row] in other_versions for row in callees.tolist())
     return between

@@ -96,28 +96,30 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
     Each new replica opens connections, so they say nothing after a planned scaling.
     """
     block = history.block_length(state.interval_seconds) * state.interval_seconds
-    found: dict[tuple[int, int], Trend] = {}
-    scaled = {change.service for snapshot in state.window for change in snapshot.changes if change.kind in SCALINGS}
+    by_series: dict[tuple[int, int], Trend] = {}
+    scaled_services = {
+        change.service for snapshot in state.window for change in snapshot.changes if change.kind in SCALINGS
+    }
     highest = [history.highest(state.node_history[:-recent]) for recent in RECENT]
     for metric in (history.MEMORY, history.CONNECTIONS):
         newest = state.node_history[-1, :, metric].astype(np.float32)
-        tested: dict[int, Array] = {}  # series of a row, the same for all of RECENT
+        series_of_row: dict[int, Array] = {}  # series of a row, the same for all of RECENT
         for recent, older in zip(RECENT, highest, strict=True):
             for row in _new_highs(older[:, metric].astype(np.float32), newest, metric).tolist():
-                if metric == history.CONNECTIONS and state.node_ids[row] in scaled:
+                if metric == history.CONNECTIONS and state.node_ids[row] in scaled_services:
                     continue
-                if (row, metric) in found:
+                if (row, metric) in by_series:
                     continue
                 past = state.node_history[:, row].astype(np.float32)
-                if row not in tested:
-                    tested[row] = _series_to_test(past, metric)
-                if _rises(tested[row][:-recent], tested[row][-recent:], metric, block):
+                if row not in series_of_row:
+                    series_of_row[row] = _series_to_test(past, metric)
+                if _rises(series_of_row[row][:-recent], series_of_row[row][-recent:], metric, block):
                     usual, newer = float(np.nanmedian(past[:-recent, metric])), past[-recent:, metric]
                     age = since_newest(state)
                     forecast = forecast_limit(newer, block, age) if metric == history.MEMORY else None
                     name = NODE_CHANNELS[CHANNEL[metric]].name
-                    found[row, metric] = Trend(row, name, float(past[-1, metric]), usual, recent * block, forecast)
-    return tuple(found.values())
+                    by_series[row, metric] = Trend(row, name, float(past[-1, metric]), usual, recent * block, forecast)
+    return tuple(by_series.values())
 
 
 def _new_highs(highest: Array, newest: Array, metric: int) -> IntArray:
@@ -173,29 +175,25 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
 
 
 def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
-    """Return whether the newer blocks rise steadily, and farther than they went up and down before.
-
-    Args:
-        block: length of a block, s.
-    """
+    """Return whether the newer blocks rise steadily, and farther than they went up and down before."""
     if np.isfinite(older).sum() < MIN_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
     highest, lowest = float(np.nanmax(older)), float(np.nanmin(older))
-    least = max(NEW_HIGH[metric], highest - lowest)  # a heap fills, is collected, and fills again
-    is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + MIN_RISE[metric]
+    min_rise = max(NEW_HIGH[metric], highest - lowest)  # a heap fills, is collected, and fills again
+    is_high = newer[-1] > highest + min_rise and newer[-1] > np.nanmedian(older) + MIN_RISE[metric]
     if not is_high:
         return False
     first, second = np.triu_indices(len(newer), 1)
-    known = np.isfinite(newer[first]) & np.isfinite(newer[second])
-    first, second = first[known], second[known]
+    is_known = np.isfinite(newer[first]) & np.isfinite(newer[second])
+    first, second = first[is_known], second[is_known]
     slopes: Array = ((newer[second] - newer[first]) / (second - first)).astype(np.float32)
     slope, half = float(np.median(slopes)), len(newer) // 2
-    still = slopes[first >= half]
+    late_slopes = slopes[first >= half]
     is_steady = (
         np.sign(slopes).mean() >= MIN_TAU
         and slope * len(newer) >= MIN_RISE[metric]
-        and len(still) > 0
-        and np.median(still) >= STILL_RISING * slope
+        and len(late_slopes) > 0
+        and np.median(late_slopes) >= STILL_RISING * slope
         and not _is_step(newer)
     )
     is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / max(slope, 1e-9) * block <= FARTHEST
@@ -204,9 +202,9 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
 
 def _is_step(series: Array) -> bool:
     """Return whether most of a rise came at once, in two blocks at most."""
-    known = series[np.isfinite(series)]
-    at_once = (known[2:] - known[:-2]).max(initial=0)
-    return bool(known[-1] - known[0] - at_once < STEADILY * (known[-1] - known[0]))
+    values = series[np.isfinite(series)]
+    at_once = (values[2:] - values[:-2]).max(initial=0)
+    return bool(values[-1] - values[0] - at_once < STEADILY * (values[-1] - values[0]))
 
 
 def since_newest(state: MeshState) -> float:
@@ -230,8 +228,8 @@ def forecast_limit(newest: Array, block: float, age: float) -> LimitForecast | N
         return LimitForecast(0.0, 0.0, 0.0)
     first, second = np.triu_indices(count, 1)
     slopes = (newest[second] - newest[first]) / ((second - first) * block)
-    known = np.isfinite(slopes)
-    first, second, slopes = first[known], second[known], slopes[known].astype(np.float64)
+    is_known = np.isfinite(slopes)
+    first, second, slopes = first[is_known], second[is_known], slopes[is_known].astype(np.float64)
     half = count // 2
     is_newer, is_older = first >= count - 1 - half, second <= half
     whole = float(np.median(slopes))
@@ -239,14 +237,14 @@ def forecast_limit(newest: Array, block: float, age: float) -> LimitForecast | N
     rise, room = (whole + newer) / 2, LIMIT - last
     if rise <= 0:
         return None
-    rest = newest - whole * block * np.arange(count)
-    noise = 1.4826 * float(np.nanmedian(np.abs(rest - np.nanmedian(rest))))
+    residual = newest - whole * block * np.arange(count)
+    noise = 1.4826 * float(np.nanmedian(np.abs(residual - np.nanmedian(residual))))
     error = NOISE_SIGMAS * noise * np.sqrt(12 / count**3) / block
     horizon = min(1 + room / rise / (2 * count * block), FARTHEST_BEND)
     wide = float(np.sqrt(error**2 + ((newer - older) * horizon) ** 2 + (MIN_WIDE * rise) ** 2))
-    passed = block / 2 + age  # a block has the value of its middle
+    delay = block / 2 + age  # a block has the value of its middle
     return LimitForecast(
-        *(max(room / r - passed, 1.0) if r > 0 else float("inf") for r in (rise, rise + wide, rise - wide))
+        *(max(room / r - delay, 1.0) if r > 0 else float("inf") for r in (rise, rise + wide, rise - wide))
     )
 
 
@@ -269,14 +267,14 @@ def find_filling(state: MeshState, observation: Observation) -> tuple[Trend, ...
     if not len(rows):
         return ()
     past = state.node_history[:, rows, history.MEMORY].astype(np.float32)
-    gained = now[rows] - np.fmin.reduce(past, axis=0) > MIN_GAINED
+    has_gained = now[rows] - np.fmin.reduce(past, axis=0) > MIN_GAINED
     block = history.block_length(state.interval_seconds) * state.interval_seconds
-    found = []
-    for row, series in zip(rows[gained].tolist(), past[:, gained].T, strict=True):
+    filling = []
+    for row, series in zip(rows[has_gained].tolist(), past[:, has_gained].T, strict=True):
         trend = _fill(row, float(now[row]), series[np.isfinite(series)], block, since_newest(state))
         if trend is not None:
-            found.append(trend)
-    return tuple(found)
+            filling.append(trend)
+    return tuple(filling)
 
 
 def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> Trend | None:
@@ -284,23 +282,22 @@ def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> 
 
     Args:
         now: memory utilization, 0 to 1.
-        block: length of a block, s.
         age: how long ago the newest block ended, s.
     """
     if len(past) < FIRST + RISING:
         return None
     usual, highest = float(np.median(past[:FIRST])), float(past.max())
-    gained = now - usual
+    gain = now - usual
     given_back = float((np.maximum.accumulate(past) - past).max())
-    if gained < MIN_GAINED or past[-1] - usual < MIN_MEAN_GAINED:
+    if gain < MIN_GAINED or past[-1] - usual < MIN_MEAN_GAINED:
         return None
-    if now < highest - LEVEL or given_back > GIVEN_BACK * gained:
+    if now < highest - LEVEL or given_back > GIVEN_BACK * gain:
         return None
     forecast = _time_to_limit(now, past[-RISING:], block, age)
     is_soon = forecast is not None and forecast.seconds <= SOON
     if not is_soon and now < AT_LIMIT:
         return None
-    began = len(past) - int(np.argmax(past > usual + GIVEN_BACK * gained))
+    began = len(past) - int(np.argmax(past > usual + GIVEN_BACK * gain))
     return Trend(row, NODE_CHANNELS[MEMORY].name, now, usual, began * block, forecast)
 
 

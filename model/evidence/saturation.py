@@ -17,10 +17,10 @@ from model.state.mesh_state import MeshState, Observation
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
 HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms its users in full
 MOST_HARM = 0.85  # from which it harms in full: measured, harm differs from one snapshot to the next
-HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
+HARMLESS_SHARE = 0.5  # of a resource's surprise, if it measurably harms no request
 MIN = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
-MIN_SHARE = 0.1  # of the rise of a latency that matters by itself, from which it is harm
+MIN_SHARE = 0.1  # of a latency's rise that matters by itself, from which it is harm
 FAILS = 0.005, 0.02  # more of the requests: from, in full
 MIN_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
 CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
@@ -35,7 +35,6 @@ def weigh_resources(
     beyond that: how strongly a service deviates is for the measurements to say.
 
     Args:
-        kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]
@@ -44,10 +43,10 @@ def weigh_resources(
         return resources
     harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
-    weighed = resources.copy()
+    evidence = resources.copy()
     enough = HARMFUL * threshold * np.minimum(harm / MOST_HARM, 1) / RESOURCES  # for that page score
-    weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
-    return weighed
+    evidence[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
+    return evidence
 
 
 def _harm(
@@ -58,12 +57,12 @@ def _harm(
     place[rows] = np.arange(len(rows))
     calls = np.flatnonzero(place[state.edge_index[1]] >= 0)
     to = place[state.edge_index[1, calls]]
-    most, measured = suffering(observation.node, rows, floors)
+    worst, measured = suffering(observation.node, rows, floors)
     of_calls, calls_measured = suffering(observation.edge, calls, floors)
-    np.maximum.at(most, to, of_calls)
+    np.maximum.at(worst, to, of_calls)
     measured[to[calls_measured]] = True
     start, full = CALLERS
-    harm: Array = np.maximum(most, np.clip((callers - start) / (full - start), 0, 1)).astype(np.float32)
+    harm: Array = np.maximum(worst, np.clip((callers - start) / (full - start), 0, 1)).astype(np.float32)
     return harm, measured
 
 
@@ -75,11 +74,11 @@ def suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, B
     observed, lately = past.observed[rows], past.past_short[rows]
     lasts = observed & (lately >= MIN_SIGMAS)
     more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
-    most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
+    worst = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
     for channel, (start, full) in SLOWER.items():
-        least = MIN_SHARE * (floors.p50 if channel == P50 else floors.p99)
-        amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / least
+        min_rise = MIN_SHARE * (floors.p50 if channel == P50 else floors.p99)
+        amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / min_rise
         share = np.clip((value[:, channel] - expected[:, channel] - start) / (full - start), 0, 1)
         share = np.minimum(share, np.clip(2 * amount - 1, 0, 1))
-        most = np.maximum(most, share * lasts[:, channel])
-    return most.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))
+        worst = np.maximum(worst, share * lasts[:, channel])
+    return worst.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))

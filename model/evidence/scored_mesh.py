@@ -26,9 +26,9 @@ def young_calls(state: MeshState, observation: Observation, snapshots: Array | f
     age, known_for = state.edge_filters[SEEN, :, RATE], state.node_filters[SEEN, :, RATE].copy()
     rows = np.flatnonzero(observation.edge_present & (age < snapshots))
     source, destination = state.edge_index[:, rows]
-    least = age[rows] + KNOWN_BEFORE
+    min_age = age[rows] + KNOWN_BEFORE
     young = np.zeros(len(age), bool)
-    young[rows] = (known_for[source] >= least) & (known_for[destination] >= least)
+    young[rows] = (known_for[source] >= min_age) & (known_for[destination] >= min_age)
     return young
 
 
@@ -95,7 +95,6 @@ class ScoredMesh:
 
     @cached_property
     def causes(self) -> CommonCauses:
-        """What the calls share that are slow or fail on the way."""
         return find_common_causes(self.state, self.observation, self.floors.p50)
 
     @cached_property

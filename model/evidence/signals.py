@@ -80,12 +80,12 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
         return {}
     values = _series(state.window, names)
     recent = _is_recent(state.window, RESTART_SECONDS)
-    found: dict[int, tuple[Fact, ...]] = {}
+    facts_of_row: dict[int, tuple[Fact, ...]] = {}
     for i, name in enumerate(names):
         is_planned = bool(observation.node_exposure[row_of[name]] == OWN)
         if facts := _facts(values[:, i], recent, is_planned):
-            found[row_of[name]] = facts
-    return found
+            facts_of_row[row_of[name]] = facts
+    return facts_of_row
 
 
 def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
@@ -115,7 +115,7 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
     rise = shares
     if len(shares) > MAX:
         middle = window[len(window) // 2].signals
-        before = {(one.kind, one.service): one.value for one in middle if one.kind in MOSTLY_ZERO}
+        before = {(signal.kind, signal.service): signal.value for signal in middle if signal.kind in MOSTLY_ZERO}
         rise = {key: value - before.get(key, 0.0) for key, value in shares.items()}
     most_risen = dict.fromkeys(name for _, name in sorted(rise, key=lambda key: -rise[key])[:MAX])
     return [*list(names)[:MAX], *(name for name in most_risen if name not in names)]
@@ -137,16 +137,16 @@ def _series(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
         if snapshot.node_ids is not of:
             of, row = snapshot.node_ids, find_rows(snapshot.node_ids, names, row)
             at = np.array([row.get(name, -1) for name in names], np.int64)
-        places, given = snapshot.signal_places
+        places, signal_values = snapshot.signal_places
         is_zero = _IS_COUNT.copy()  # where it is missing
         is_zero |= _IS_MOSTLY_ZERO & np.isin(np.arange(len(KINDS)), places % len(KINDS))
         values[t][np.ix_(at >= 0, is_zero)] = 0
         if not len(places):
             continue
-        wanted = at[:, None] * len(KINDS) + np.arange(len(KINDS))
-        nearest = np.searchsorted(places, wanted).clip(0, len(places) - 1)
-        is_there = (places[nearest] == wanted) & (at >= 0)[:, None]
-        values[t][is_there] = given[nearest[is_there]]
+        keys = at[:, None] * len(KINDS) + np.arange(len(KINDS))
+        nearest = np.searchsorted(places, keys).clip(0, len(places) - 1)
+        is_there = (places[nearest] == keys) & (at >= 0)[:, None]
+        values[t][is_there] = signal_values[nearest[is_there]]
     return values
 
 
@@ -157,10 +157,11 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
         values: ``[T, 7]`` its signals, oldest first.
         recent: ``[T]`` snapshots in which restarts count together.
     """
+    restarts = _total(values[recent, RESTARTS])
     tests: dict[int, Callable[[float], float]] = {  # of the usual value, to the value to report; 0: not unusual
-        KILLS: lambda _: _killed(values[-LATELY:, KILLS]),
+        KILLS: lambda _: _total(values[-LATELY:, KILLS]),
         THROTTLING: lambda usual: _high_share(values[-2:, THROTTLING], usual, MIN_THROTTLED, TIMES_THROTTLED),
-        RESTARTS: lambda _: 0.0 if is_planned else _restarted(values[recent, RESTARTS]),
+        RESTARTS: lambda _: restarts if restarts >= MANY_RESTARTS and not is_planned else 0.0,
         DISK: lambda usual: _full(float(values[-1, DISK]), usual),
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
@@ -168,36 +169,31 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
     }
     matters = np.asarray((values[-LATELY:] >= _MIN).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
-    found = []
+    facts = []
     for kind, test in tests.items():
         if matters[kind]:
             usual = _usual(values[:-LATELY, kind])
             if (value := test(usual)) > 0:
-                found.append(Fact(KINDS[kind].value, value, usual))
-    return tuple(found)
+                facts.append(Fact(KINDS[kind].value, value, usual))
+    return tuple(facts)
 
 
 def _usual(older: Array) -> float:
     """Return the median of the older snapshots; not a number if it is unknown."""
-    known = np.sort(older[np.isfinite(older)])
-    middle = len(known) // 2  # np.median takes ten times as long
-    return float((known[middle] + known[-middle - 1]) / 2) if len(known) >= BEFORE else float("nan")
+    values = np.sort(older[np.isfinite(older)])
+    middle = len(values) // 2  # np.median takes ten times as long
+    return float((values[middle] + values[-middle - 1]) / 2) if len(values) >= BEFORE else float("nan")
 
 
-def _high_share(lately: Array, usual: float, least: float, times: float) -> float:
+def _high_share(lately: Array, usual: float, min_share: float, times: float) -> float:
     """Two snapshots in a row, because a burst of requests throttles for a moment. Some services are always throttled,
     and browsers always cancel some requests, so without a usual value nothing is unusual."""
-    both = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if both >= least and both > times * usual else 0.0
+    smaller = float(lately.min()) if len(lately) == 2 else 0.0
+    return float(lately[-1]) if smaller >= min_share and smaller > times * usual else 0.0
 
 
-def _killed(lately: Array) -> float:
-    return float(lately[lately > 0].sum())
-
-
-def _restarted(recent: Array) -> float:
-    restarts = float(recent[recent > 0].sum())
-    return restarts if restarts >= MANY_RESTARTS else 0.0
+def _total(counts: Array) -> float:
+    return float(counts[counts > 0].sum())
 
 
 def _full(now: float, usual: float) -> float:
@@ -209,9 +205,9 @@ def _full(now: float, usual: float) -> float:
 def _waiting(lately: Array, usual: float) -> float:
     """Pods that wait for longer than a start usually takes. Some may always wait, such as the pods of a DaemonSet on a
     full node."""
-    known = lately[np.isfinite(lately)]
-    is_long = len(known) == LATELY and known.min() > (usual if usual == usual else 0)
-    return float(known[-1]) if is_long else 0.0
+    finite = lately[np.isfinite(lately)]
+    is_long = len(finite) == LATELY and finite.min() > (usual if usual == usual else 0)
+    return float(finite[-1]) if is_long else 0.0
 
 
 def _grown(depth: Array) -> float:
@@ -232,6 +228,5 @@ def _grown(depth: Array) -> float:
 
 
 def _tau(values: Array) -> float:
-    """Return Kendall's tau of values with time."""
     first, second = np.triu_indices(len(values), 1)
     return float(np.sign(values[second] - values[first]).mean()) if len(first) else 0.0

@@ -56,7 +56,7 @@ class TrafficChange:
 
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss or of a gross surge, in decades; 0 for another surge, which harms no one."""
+    """Return the surprise of a loss or a gross surge, in decades; 0 for another surge, which harms no one."""
     return EVENT_SURPRISE if change.is_far and change.is_gross else 0.0
 
 
@@ -67,7 +67,7 @@ class _Scopes:
     Attributes:
         names: of C scopes, the widest first.
         rows: entry points ``[S']`` of all scopes, one scope after the other.
-        scope: ``[S']`` position of the scope of each.
+        scope: ``[S']`` the position of its scope.
     """
 
     names: tuple[str, ...]
@@ -80,9 +80,9 @@ class _Scopes:
 
     def members(self, scope: int, count: int) -> BoolArray:
         """Return the entry points ``[S]`` of a scope."""
-        marked = np.zeros(count, bool)
-        marked[self.rows[self.scope == scope]] = True
-        return marked
+        is_member = np.zeros(count, bool)
+        is_member[self.rows[self.scope == scope]] = True
+        return is_member
 
 
 @lru_cache(maxsize=64)
@@ -91,45 +91,44 @@ def _scopes(entry_points: tuple[str, ...]) -> _Scopes:
     spaces: dict[str, list[int]] = {}
     for i, name in enumerate(entry_points):
         spaces.setdefault(namespace_of(name), []).append(i)
-    found = {MESH: list(range(len(entry_points)))}
+    rows_of_scope = {MESH: list(range(len(entry_points)))}
     if len(spaces) > 1:
-        found |= {f"{space}/*": rows for space, rows in sorted(spaces.items())}
+        rows_of_scope |= {f"{space}/*": rows for space, rows in sorted(spaces.items())}
     for rows in spaces.values():
         if len(rows) > 1:
-            found |= {entry_points[i]: [i] for i in rows}
-    rows = [i for of in found.values() for i in of]
-    scope = [c for c, of in enumerate(found.values()) for _ in of]
-    return _Scopes(tuple(found), np.array(rows, np.int64), np.array(scope, np.int64))
+            rows_of_scope |= {entry_points[i]: [i] for i in rows}
+    rows = [i for of in rows_of_scope.values() for i in of]
+    scope = [c for c, of in enumerate(rows_of_scope.values()) for _ in of]
+    return _Scopes(tuple(rows_of_scope), np.array(rows, np.int64), np.array(scope, np.int64))
 
 
 def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     """Return the changes of traffic in the newest snapshot: of the mesh, else of namespaces, else of entry points."""
     traffic = state.traffic
-    known = traffic.is_known
-    if not known.any():
+    is_known = traffic.is_known
+    if not is_known.any():
         return ()
-    retired = state.memory.planned_deletions()
-    if retired:
-        known &= ~mark_services(traffic.names, retired)
-    expected = np.where(known, np.exp(np.nan_to_num(traffic.level)) - OFFSET, 0)
-    observed = np.where(known, np.nan_to_num(traffic.lately), 0)
+    planned_deletions = state.memory.planned_deletions()
+    if planned_deletions:
+        is_known &= ~mark_services(traffic.names, planned_deletions)
+    expected = np.where(is_known, np.exp(np.nan_to_num(traffic.level)) - OFFSET, 0)
+    observed = np.where(is_known, np.nan_to_num(traffic.lately), 0)
     scopes = _scopes(traffic.names)
     usual, now = scopes.total(expected), scopes.total(observed)
     ratio = now / np.maximum(usual, 1e-9)
-    least = np.maximum(MIN_REQUESTS / (state.interval_seconds * AVERAGED), MIN_SHARE * expected.sum())
-    examined = (usual >= least) & ((ratio < RETURNED) | (ratio > 1 / RETURNED))
-    found: list[TrafficChange] = []
-    for c in np.flatnonzero(examined).tolist():
+    min_requests = np.maximum(MIN_REQUESTS / (state.interval_seconds * AVERAGED), MIN_SHARE * expected.sum())
+    is_candidate = (usual >= min_requests) & ((ratio < RETURNED) | (ratio > 1 / RETURNED))
+    changes: list[TrafficChange] = []
+    for c in np.flatnonzero(is_candidate).tolist():
         scope = scopes.names[c]
-        if not any(contains(change.scope, scope) for change in found if change.is_far):
-            rows = scopes.members(c, len(known)) & known
+        if not any(contains(change.scope, scope) for change in changes if change.is_far):
+            rows = scopes.members(c, len(is_known)) & is_known
             change = _judge(state, scope, rows, observed, expected)
-            found += [change] if change else []
-    return tuple(found)
+            changes += [change] if change else []
+    return tuple(changes)
 
 
 def contains(scope: str, other: str) -> bool:
-    """Return whether a scope is another one or has it as a part."""
     return scope in (MESH, other) or (scope.endswith("/*") and other.startswith(scope[:-1]))
 
 
@@ -158,6 +157,6 @@ def _judge(state: MeshState, scope: str, rows: BoolArray, observed: Array, expec
 
 def _has_moved(rows: BoolArray, observed: Array, expected: Array) -> bool:
     """Return whether other entry points gained what these ones lost."""
-    lost = float((expected - observed)[rows].sum())
-    gained = float((observed - expected)[~rows].clip(0).sum())
-    return gained >= MOVED * lost
+    loss = float((expected - observed)[rows].sum())
+    gain = float((observed - expected)[~rows].clip(0).sum())
+    return gain >= MOVED * loss

@@ -1,4 +1,4 @@
-"""Confirmation by counting, of notices and of changes of traffic.
+"""Confirmation of notices and traffic changes by counting.
 
 What has a level of its own is *confirmed* if it is above this level now and in k of the last n snapshots. Services that
 could raise an alert have scores instead, see :mod:`model.incidents.threshold`.
@@ -14,18 +14,13 @@ Streaks = dict[str, tuple[int, datetime]]
 
 
 def follow_streaks(streaks: Streaks, above: Iterable[str], snapshots: int, at: datetime) -> Streaks:
-    """Add a snapshot, and forget the names that were not above their level in any of the last ``snapshots``.
-
-    Args:
-        above: names that are above their level now.
-        at: time of the snapshot.
-    """
+    """Add a snapshot, and forget the names that were not above their level in any of the last ``snapshots``."""
     mask = (1 << snapshots) - 1
-    followed = {name: ((bits << 1) & mask, since) for name, (bits, since) in streaks.items()}
+    streaks_now = {name: ((bits << 1) & mask, since) for name, (bits, since) in streaks.items()}
     for name in above:
-        bits, since = followed.get(name, (0, at))
-        followed[name] = (bits | 1, since if bits else at)
-    return {name: streak for name, streak in followed.items() if streak[0]}
+        bits, since = streaks_now.get(name, (0, at))
+        streaks_now[name] = (bits | 1, since if bits else at)
+    return {name: streak for name, streak in streaks_now.items() if streak[0]}
 
 
 def is_confirmed(streaks: Streaks, name: str, policy: AlertPolicy) -> bool:

@@ -1,7 +1,7 @@
 """Planned changes and Kubernetes events near the services of an incident. They are context and change no score.
 
 The detector reports the changes that it takes into account, at services that deviate, and forgets them after a few
-minutes. People also need to know of a deploy of the first suspect, and of one a quarter of an hour ago.
+minutes. People also need to know whether the first suspect was deployed, and what changed 15 minutes ago.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,15 +20,21 @@ def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequen
     """Return the verdict with the changes and events near its incidents; nothing else changes."""
     if not verdict.incidents:
         return verdict
-    planned = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]
-    return replace(verdict, incidents=tuple(_add_context(one, planned, events) for one in verdict.incidents))
+    planned_changes = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]
+    return replace(
+        verdict, incidents=tuple(_add_context(incident, planned_changes, events) for incident in verdict.incidents)
+    )
 
 
-def _add_context(incident: Incident, planned: Sequence[NearbyChange], events: Sequence[ClusterEvent]) -> Incident:
+def _add_context(
+    incident: Incident, planned_changes: Sequence[NearbyChange], events: Sequence[ClusterEvent]
+) -> Incident:
     services = {*incident.affected, *(suspect.service for suspect in incident.suspects[:SUSPECTS])}
-    since, known = incident.since - BEFORE, {near.change for near in incident.changes}
+    since, known_changes = incident.since - BEFORE, {near.change for near in incident.changes}
     more = [
-        near for near in planned if near.change.service in services and near.at >= since and near.change not in known
+        near
+        for near in planned_changes
+        if near.change.service in services and near.at >= since and near.change not in known_changes
     ]
     changes = sorted([*incident.changes, *more], key=lambda near: near.at, reverse=True)
     nearby = [event for event in events if event.service in services and event.last >= since]

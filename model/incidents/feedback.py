@@ -50,7 +50,6 @@ class Feedback:
     Attributes:
         incident: id of an incident that was listed or missed.
         was_incident: False for a false alarm or a useless notice.
-        services: node ids that were part of it.
         given_at: the mesh's clock when the feedback was given: its newest snapshot.
         moves: decades by which the levels of some services rise, or fall if negative.
         missed: whether it raised no alert although it should have.
@@ -83,11 +82,11 @@ def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
     has no shortage.
     """
     levels: dict[str, Array] = {}
-    for one in feedback:
-        for service, moves in one.moves.items():
+    for judgement in feedback:
+        for service, moves in judgement.moves.items():
             before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.zeros(len(SYMPTOMS))
             shift[: len(moves)] = moves
-            if one.missed:
+            if judgement.missed:
                 levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MOST)
             else:
                 levels[service] = np.maximum(before, shift)
@@ -101,14 +100,14 @@ def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
 def preference(feedback: Iterable[Feedback], names: Sequence[str], groups: Sequence[Sequence[str]]) -> Array:
     """Return nats ``[N]`` to add to ranking scores: up to ``PREFERENCE`` for culprits named in feedback on groups
     similar to one of ``groups``."""
-    added = np.zeros(len(names), np.float32)
+    nats = np.zeros(len(names), np.float32)
     row = {name: i for i, name in enumerate(names)}
-    for one in feedback:
-        if one.culprit in row:
-            then, at = set(one.services), row[one.culprit]
-            alike = max((len(then & set(g)) / len(then | set(g)) for g in groups), default=0.0)
-            added[at] = max(added[at], PREFERENCE * alike * (alike >= SIMILAR))
-    return added
+    for judgement in feedback:
+        if judgement.culprit in row:
+            members, at = set(judgement.services), row[judgement.culprit]
+            alike = max((len(members & set(g)) / len(members | set(g)) for g in groups), default=0.0)
+            nats[at] = max(nats[at], PREFERENCE * alike * (alike >= SIMILAR))
+    return nats
 
 
 def normal_scores(
@@ -123,20 +122,19 @@ def normal_scores(
     Args:
         scores, times: without alerts, and when (Unix, s).
         incident_scores: time and score of snapshots with an open incident.
-        past: incidents that raised alerts.
-        feedback: on them.
     """
     quiet, alerted = np.array([times, scores], np.float64), np.array(incident_scores, np.float64).reshape(-1, 2).T
-    denied = [one for one in feedback if not one.was_incident]
-    ids = {one.incident for one in denied}
-    normal = ~_is_within((one for one in feedback if one.missed), quiet[0])
-    cleared = _is_within(denied, alerted[0]) & ~_is_within((one for one in past if one.id not in ids), alerted[0])
-    return np.concatenate([quiet[1, normal], alerted[1, cleared]])
+    false_alarms = [judgement for judgement in feedback if not judgement.was_incident]
+    ids = {judgement.incident for judgement in false_alarms}
+    normal = ~_is_within((judgement for judgement in feedback if judgement.missed), quiet[0])
+    is_cleared = _is_within(false_alarms, alerted[0]) & ~_is_within(
+        (incident for incident in past if incident.id not in ids), alerted[0]
+    )
+    return np.concatenate([quiet[1, normal], alerted[1, is_cleared]])
 
 
 def _is_within(spans: Iterable[PastIncident | Feedback], times: Times) -> BoolArray:
-    """Return which times are within one of these spans."""
     inside = np.zeros(len(times), bool)
-    for one in spans:
-        inside |= (times >= one.since.timestamp()) & (times <= one.until.timestamp())
+    for span in spans:
+        inside |= (times >= span.since.timestamp()) & (times <= span.until.timestamp())
     return inside

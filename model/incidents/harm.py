@@ -47,17 +47,24 @@ def add_severity(
 
     Args:
         floor: least rise of a latency that matters, s.
-        entry_points: of the mesh, by name.
     """
-    alerts = [one for one in verdict.alerts if not one.scope]
+    alerts = [incident for incident in verdict.alerts if not incident.scope]
     if not alerts or not window:
         return verdict, memory
-    found = {one.id: _judge(one, window, floor, entry_points) for one in alerts}
-    severity = {id: _severity(harm, one, verdict.observed_at) for id, (one, harm) in found.items()}
-    severity = {one.id: worst(one.severity, severity[one.id]) for one in memory.open if one.id in severity}
-    judged = {id: replace(one, severity=severity.get(id, one.severity)) for id, (one, _) in found.items()}
-    incidents = tuple(judged.get(one.id, one) for one in verdict.incidents)
-    still_open = tuple(replace(one, severity=severity.get(one.id, one.severity)) for one in memory.open)
+    judgements = {incident.id: _judge(incident, window, floor, entry_points) for incident in alerts}
+    severity = {id: _severity(harm, incident, verdict.observed_at) for id, (incident, harm) in judgements.items()}
+    severity = {
+        incident.id: worst(incident.severity, severity[incident.id])
+        for incident in memory.open
+        if incident.id in severity
+    }
+    by_id = {
+        id: replace(incident, severity=severity.get(id, incident.severity)) for id, (incident, _) in judgements.items()
+    }
+    incidents = tuple(by_id.get(incident.id, incident) for incident in verdict.incidents)
+    still_open = tuple(
+        replace(incident, severity=severity.get(incident.id, incident.severity)) for incident in memory.open
+    )
     return replace(verdict, incidents=incidents), replace(memory, open=still_open)
 
 
@@ -65,7 +72,7 @@ def _judge(
     incident: Incident, window: Sequence[MeshSnapshot], floor: float, entry_points: Collection[str]
 ) -> tuple[Incident, float]:
     """Return the incident with its harm in the impact, and the harm; 0 if it cannot be measured."""
-    earlier = [one for one in window if one.observed_at < incident.since][-BEFORE:]
+    earlier = [snapshot for snapshot in window if snapshot.observed_at < incident.since][-BEFORE:]
     if not earlier or incident.impact is None:
         return incident, 0.0
     harm = measure_harm(measure_traffic(earlier[-1], entry_points), incident, earlier, window[-NOW:], floor)
@@ -103,21 +110,21 @@ def _harm(usual: Values, now: Values, floor: float) -> float:
 
 def _medians(snapshots: Sequence[MeshSnapshot], names: Sequence[str]) -> Values:
     """Return the median ``METRICS`` ``[n, 3]`` of entry points over snapshots; not a number where none was measured."""
-    found = np.full((len(snapshots), len(names), len(METRICS)), np.nan)
+    metrics = np.full((len(snapshots), len(names), len(METRICS)), np.nan)
     place, row = {name: at for at, name in enumerate(names)}, dict[str, int]()
     for at, snapshot in enumerate(snapshots):
         row = find_rows(snapshot.node_ids, place.keys(), row)
         measured = measure_entries_of(snapshot, np.array([*row.values()], np.int64))
-        found[at, [place[name] for name in row]] = measured[:, METRICS]
-    known = np.isfinite(found).any(axis=0)
-    middle = np.full(found.shape[1:], np.nan)
-    middle[known] = np.nanmedian(found[:, known], axis=0)
+        metrics[at, [place[name] for name in row]] = measured[:, METRICS]
+    is_known = np.isfinite(metrics).any(axis=0)
+    middle = np.full(metrics.shape[1:], np.nan)
+    middle[is_known] = np.nanmedian(metrics[:, is_known], axis=0)
     return middle
 
 
 def _severity(harm: float, incident: Incident, now: datetime) -> Severity:
-    spent = max((budget.used for budget in incident.error_budgets), default=0.0)
-    if harm >= CRITICAL or spent >= SPENT_CRITICAL:
+    budget_used = max((budget.used for budget in incident.error_budgets), default=0.0)
+    if harm >= CRITICAL or budget_used >= SPENT_CRITICAL:
         return Severity.CRITICAL
     lasts = now - incident.since >= timedelta(minutes=LASTING_MINUTES) and harm >= LASTING
-    return Severity.MAJOR if harm >= MAJOR or lasts or spent >= SPENT_MAJOR else Severity.MINOR
+    return Severity.MAJOR if harm >= MAJOR or lasts or budget_used >= SPENT_MAJOR else Severity.MINOR

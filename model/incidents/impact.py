@@ -34,11 +34,7 @@ MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do no
 
 
 def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot], entry_points: Collection[str]) -> Verdict:
-    """Return the verdict with the impact of its incidents; nothing else changes.
-
-    Args:
-        entry_points: of the mesh, by name.
-    """
+    """Return the verdict with the impact of its incidents; nothing else changes."""
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
 
     def estimate(incident: Incident) -> Impact:
@@ -117,8 +113,8 @@ def find_reaching(traffic: Traffic, affected: Collection[str], suspect: str) -> 
         is_origin[row[suspect]] = True
     reaching = is_origin.astype(np.float64)
     for _ in range(MAX_HOPS):
-        reached = np.bincount(traffic.source, traffic.per_request * reaching[traffic.destination], count)
-        farther = np.where(is_origin, 1.0, np.minimum(reached, 1.0))
+        share = np.bincount(traffic.source, traffic.per_request * reaching[traffic.destination], count)
+        farther = np.where(is_origin, 1.0, np.minimum(share, 1.0))
         if np.array_equal(farther, reaching):
             break
         reaching = farther
@@ -128,14 +124,14 @@ def find_reaching(traffic: Traffic, affected: Collection[str], suspect: str) -> 
 def _measured_calls(snapshot: MeshSnapshot) -> tuple[IntArray, IntArray, Rates]:
     """Return source, destination and requests (1/s) of the calls with a known rate between different services."""
     source, destination = snapshot.edge_index
-    known = snapshot.edge_observed[:, RATE] & (snapshot.edge_features[:, RATE] > 0) & (source != destination)
-    return source[known], destination[known], snapshot.edge_features[known, RATE].astype(np.float64)
+    is_known = snapshot.edge_observed[:, RATE] & (snapshot.edge_features[:, RATE] > 0) & (source != destination)
+    return source[is_known], destination[is_known], snapshot.edge_features[is_known, RATE].astype(np.float64)
 
 
 def _requests(snapshot: MeshSnapshot, source: IntArray, destination: IntArray, calls: Rates) -> Rates:
     """Return the requests of each service, ``[N]`` 1/s: measured, or else its calls from others, or else its own calls,
     as if it forwarded each request once. A gateway often has no metrics of its own."""
     count = snapshot.num_nodes
-    received, made = (np.bincount(ends, calls, count) for ends in (destination, source))
+    calls_in, calls_out = (np.bincount(ends, calls, count) for ends in (destination, source))
     measured = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0.0).astype(np.float64)
-    return np.select([measured > 0, received > 0], [measured, received], made)
+    return np.select([measured > 0, calls_in > 0], [measured, calls_in], calls_out)

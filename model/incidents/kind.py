@@ -50,7 +50,6 @@ _HARMED_BY_LOAD = (IncidentKind.SLOW, IncidentKind.FAILING, IncidentKind.RESOURC
 
 
 def incident_kind(incident: Incident, silent: AbstractSet[str] = frozenset()) -> IncidentKind:
-    """Return the kind of an incident."""
     if not incident.suspects:
         return IncidentKind.UNCLEAR
     first = incident.suspects[0]

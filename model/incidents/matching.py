@@ -35,15 +35,15 @@ class Group:
     """Services that deviate and call each other, as rows of the candidates, and whether one of them is confirmed."""
 
     rows: IntArray
-    confirmed: bool
+    is_confirmed: bool
 
 
-def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Group]:
+def groups(member: BoolArray, is_confirmed: BoolArray, calls: IntArray) -> list[Group]:
     """Return the connected components of the members along direct calls, those with a confirmed service first.
 
     Args:
         member: ``[M]`` candidates above their level or affected.
-        confirmed: ``[M]``.
+        is_confirmed: ``[M]``.
         calls: ``[2, C]`` rows of candidates that call each other.
     """
     root = np.arange(len(member))
@@ -59,33 +59,33 @@ def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Gro
     rows: dict[int, list[int]] = {}
     for i in np.flatnonzero(member):
         rows.setdefault(find(int(i)), []).append(int(i))
-    found = [Group(np.array(r), bool(confirmed[r].any())) for r in rows.values()]
-    return sorted(found, key=lambda g: not g.confirmed)
+    components = [Group(np.array(r), bool(is_confirmed[r].any())) for r in rows.values()]
+    return sorted(components, key=lambda g: not g.is_confirmed)
 
 
-def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
+def split_muted(all_groups: Sequence[Group], is_confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
     """Remove the muted services from groups.
 
     Muted services still connect a group, so that one fault is one incident.
 
     Args:
-        confirmed, muted: ``[M]`` candidates.
+        is_confirmed, muted: ``[M]`` candidates.
 
     Returns:
         The groups that remain, and the muted rows of groups that raise an alert or would.
     """
-    left = [group.rows[~muted[group.rows]] for group in found]
-    remaining = [Group(rows, bool(confirmed[rows].any())) for rows in left if len(rows)]
-    hidden = [group.rows[muted[group.rows]] for group in found if group.confirmed]
-    return sorted(remaining, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
+    unmuted_rows = [group.rows[~muted[group.rows]] for group in all_groups]
+    remaining = [Group(rows, bool(is_confirmed[rows].any())) for rows in unmuted_rows if len(rows)]
+    hidden_rows = [group.rows[muted[group.rows]] for group in all_groups if group.is_confirmed]
+    return sorted(remaining, key=lambda g: not g.is_confirmed), np.concatenate([np.zeros(0, np.int64), *hidden_rows])
 
 
-def join_groups(one: Group, other: Group) -> Group:
-    return Group(np.union1d(one.rows, other.rows), one.confirmed or other.confirmed)
+def join_groups(first: Group, second: Group) -> Group:
+    return Group(np.union1d(first.rows, second.rows), first.is_confirmed or second.is_confirmed)
 
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
-CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
+CLEAR_SHARE = 0.5  # root-cause score from which the first suspect is the culprit
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,7 @@ class FoundGroup:
 
 @dataclass(frozen=True, slots=True)
 class MatchedIncidents:
-    """Incidents after a snapshot.
-
-    Attributes:
-        groups: of each in this snapshot, by incident id.
-    """
+    """Incidents after a snapshot."""
 
     open: tuple[OpenIncident, ...]
     groups: dict[str, Group]
@@ -126,7 +122,7 @@ class MatchedIncidents:
 
 def match_incidents(
     before: Sequence[OpenIncident],
-    found: Sequence[FoundGroup],
+    found_groups: Sequence[FoundGroup],
     names: Sequence[str],
     clear_after: int,
     interval_seconds: float = 15.0,
@@ -145,96 +141,107 @@ def match_incidents(
     culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
-        interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
         above: the deviating services above the threshold. Only they stop a recovery that has begun.
         lately: that ended so short a time ago that the same fault would be the same incident.
     """
     open_now = {incident.id: incident for incident in before}
     culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
-    seen: dict[str, Group] = {}
+    group_of: dict[str, Group] = {}
     onset = onset_of(interval_seconds)
     has_namespaces = len({namespace_of(name) for name in names}) > 1  # one alone says nothing
-    for one in found:
-        group, began, severity, culprit = one.group, one.since, one.severity, one.culprit
+    for found_group in found_groups:
+        group, began, severity, culprit = (
+            found_group.group,
+            found_group.since,
+            found_group.severity,
+            found_group.culprit,
+        )
         members = {names[i] for i in group.rows}
-        involved = members | ({culprit.service} if culprit.service else set())
+        services = members | ({culprit.service} if culprit.service else set())
         simultaneous: set[str] = set()
-        if has_namespaces and group.confirmed:
+        if has_namespaces and group.is_confirmed:
             simultaneous = _find_simultaneous(open_now.values(), members, began, severity, interval_seconds)
-        touched = sorted(
+        touched_incidents = sorted(
             (
                 i
                 for i in open_now.values()
-                if involved & set(i.members) or culprit_of.get(i.id) in involved or i.id in simultaneous
+                if services & set(i.members) or culprit_of.get(i.id) in services or i.id in simultaneous
             ),
             key=lambda i: (i.since, i.id),
         )
-        if not touched and not group.confirmed:
+        if not touched_incidents and not group.is_confirmed:
             continue
-        continued, same, others = _divide(touched, culprit, culprit_of, onset)
-        arose = culprit.arose if touched and culprit.arose else began
-        returned = None if continued else _find_returned(lately, members, culprit, open_now)
-        first = _absorb(continued or returned or _start_incident(names, group, arose, severity), same)
-        others = [i for i in others if likely_services(i) & involved]
-        goes_on = not continued or same or likely_services(first) & involved
-        homes = [first, *others] if goes_on or not others else others
+        continued_incident, merging_incidents, other_incidents = _divide(touched_incidents, culprit, culprit_of, onset)
+        arose = culprit.arose if touched_incidents and culprit.arose else began
+        returned_incident = None if continued_incident else _find_returned(lately, members, culprit, open_now)
+        first = _absorb(
+            continued_incident or returned_incident or _start_incident(names, group, arose, severity), merging_incidents
+        )
+        other_incidents = [i for i in other_incidents if likely_services(i) & services]
+        goes_on = not continued_incident or merging_incidents or likely_services(first) & services
+        homes = [first, *other_incidents] if goes_on or not other_incidents else other_incidents
         if culprit.service:
             culprit_of.setdefault(first.id, culprit.service)
-        for merged in same:
-            members |= set(merged.members)
-            culprit_of.pop(merged.id, None)
-            severity = worst(severity, merged.severity)
-            del open_now[merged.id]
-            if merged.id in seen:
-                group = join_groups(group, seen.pop(merged.id))
+        for merged_incident in merging_incidents:
+            members |= set(merged_incident.members)
+            culprit_of.pop(merged_incident.id, None)
+            severity = worst(severity, merged_incident.severity)
+            del open_now[merged_incident.id]
+            if merged_incident.id in group_of:
+                group = join_groups(group, group_of.pop(merged_incident.id))
         for home in homes:
-            seen[home.id] = join_groups(seen[home.id], group) if home.id in seen else group
+            group_of[home.id] = join_groups(group_of[home.id], group) if home.id in group_of else group
             open_now[home.id] = replace(
                 home,
                 severity=worst(home.severity, severity),
                 members=(*home.members, *sorted(members - set(home.members))),
-                quiet=0 if seen[home.id].confirmed else home.quiet,
+                quiet=0 if group_of[home.id].is_confirmed else home.quiet,
             )
     fades_after = max(FADED_SECONDS / interval_seconds, clear_after)
     alive: list[OpenIncident] = []
     over: list[OpenIncident] = []
     for incident in open_now.values():
-        now, is_unseen = seen.get(incident.id), incident.id in unseen
+        now, is_unseen = group_of.get(incident.id), incident.id in unseen
         returning = above if is_recovering(incident, clear_after) else deviating
         deviates = not returning.isdisjoint(incident.members)
-        advanced = advance_quiet(
-            incident, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen
+        incident_after = advance_quiet(
+            incident, now is not None and now.is_confirmed, deviates, clear_after, is_unseen=is_unseen
         )
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()
-            advanced = advance_members(advanced, present | deviating)
-        (over if is_over(advanced, clear_after, fades_after) and not is_unseen else alive).append(advanced)
-    ended = {incident.id for incident in over}
-    return MatchedIncidents(tuple(alive), {i: group for i, group in seen.items() if i not in ended}, tuple(over))
+            incident_after = advance_members(incident_after, present | deviating)
+        (over if is_over(incident_after, clear_after, fades_after) and not is_unseen else alive).append(incident_after)
+    ended_ids = {incident.id for incident in over}
+    return MatchedIncidents(
+        tuple(alive), {i: group for i, group in group_of.items() if i not in ended_ids}, tuple(over)
+    )
 
 
 def _find_returned(
-    ended: Iterable[OpenIncident], members: AbstractSet[str], culprit: Culprit, open_now: Mapping[str, OpenIncident]
+    ended_incidents: Iterable[OpenIncident],
+    members: AbstractSet[str],
+    culprit: Culprit,
+    open_now: Mapping[str, OpenIncident],
 ) -> OpenIncident | None:
     """Return the incident that a group continues: one that ended shortly before, with the same first suspect."""
-    for one in ended:
-        first = first_service(one.suspects)
-        if one.id not in open_now and first and first in ({culprit.service} if culprit.service else members):
-            return reopen(one)
+    for incident in ended_incidents:
+        first = first_service(incident.suspects)
+        if incident.id not in open_now and first and first in ({culprit.service} if culprit.service else members):
+            return reopen(incident)
     return None
 
 
 def _divide(
-    touched: Sequence[OpenIncident], culprit: Culprit, culprit_of: dict[str, str], onset: timedelta
+    incidents: Sequence[OpenIncident], culprit: Culprit, culprit_of: dict[str, str], onset: timedelta
 ) -> tuple[OpenIncident | None, list[OpenIncident], list[OpenIncident]]:
     """Return which of the incidents that a group touches, oldest first, it continues (None: it is a new one), which of
     them merge into that one, and which are about other faults."""
-    if all(_is_another(i, culprit, onset) for i in touched):
-        return None, [], list(touched)
-    first, *later = touched
-    others = [i for i in later if _is_another(first, Culprit(culprit_of.get(i.id, ""), i.since), onset)]
-    return first, [i for i in later if i not in others], others
+    if all(_is_another(i, culprit, onset) for i in incidents):
+        return None, [], list(incidents)
+    first, *later = incidents
+    other_incidents = [i for i in later if _is_another(first, Culprit(culprit_of.get(i.id, ""), i.since), onset)]
+    return first, [i for i in later if i not in other_incidents], other_incidents
 
 
 def _find_simultaneous(
@@ -257,23 +264,22 @@ def _find_simultaneous(
 
 
 def _main_namespace(services: Iterable[str]) -> str:
-    """Return the namespace of most of these services, the first one by name of several."""
+    """Return the namespace with most of these services; of equal ones, the first by name."""
     counts = Counter(sorted(map(namespace_of, services)))
     return max(counts, key=counts.__getitem__, default="")
 
 
 def _is_another(incident: OpenIncident, culprit: Culprit, onset: timedelta) -> bool:
-    """Return whether a culprit is of another fault than an incident."""
     if not culprit.service or culprit.arose is None or not incident.suspects:
         return False
     return culprit.arose > incident.since + onset and culprit.service not in likely_services(incident)
 
 
-def _absorb(incident: OpenIncident, merged: Sequence[OpenIncident]) -> OpenIncident:
+def _absorb(incident: OpenIncident, absorbed_incidents: Sequence[OpenIncident]) -> OpenIncident:
     """Return an incident that also remembers what those that merge into it remembered."""
-    for one in merged:
-        notices = inherit(one.notices, incident.notices, {notice.suspect.service for notice in incident.notices})
-        incident = replace(incident, leads=join_leads(incident.leads, one.leads), notices=notices)
+    for other in absorbed_incidents:
+        notices = inherit(other.notices, incident.notices, {notice.suspect.service for notice in incident.notices})
+        incident = replace(incident, leads=join_leads(incident.leads, other.leads), notices=notices)
     return incident
 
 

@@ -22,7 +22,7 @@ from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_s
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
 SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
-NOT_STORED = {"stored": False}  # of fields that are of one snapshot, that follow from others, or are stored elsewhere
+NOT_STORED = {"stored": False}  # for fields that are of one snapshot, that follow from others, or are stored elsewhere
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
@@ -35,9 +35,8 @@ class IncidentMemory:
         incident_scores: time and mesh score of snapshots with an open incident, oldest first.
         threshold: of the newest snapshot, and its time (Unix, s); None before the first one.
         tracks: page scores of the services that were unusual in one of the last snapshots.
-        above_notice: services above the level of notices in one of the last n snapshots.
+        above_notice: services above the notice level in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
-        ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
             neighbours.
@@ -47,8 +46,6 @@ class IncidentMemory:
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         mutes: set by people, in force and to come, in the order in which they were set.
-        schedule: of the regular work of services, see ``schedule.py``.
-        reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
     """
 
@@ -91,13 +88,13 @@ class IncidentMemory:
     def is_alerted_after_change(self, node_ids: Sequence[str], now: datetime, longest: float) -> BoolArray:
         """Return which of these services are in an alert since their own planned change, for at most this many s."""
         alerts = (i for i in self.open if i.is_alert and (now - i.since).total_seconds() <= longest)
-        changed = {
+        changed_services = {
             near.change.service
             for i in alerts
             for near in i.changes
             if near.change.kind not in DELETIONS | SCALINGS and near.change.service in i.members
         }
-        return mark_services(node_ids, changed)
+        return mark_services(node_ids, changed_services)
 
     def is_above_threshold(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services were above the threshold in one of the last snapshots."""
@@ -106,10 +103,10 @@ class IncidentMemory:
     def alert_ages(self, node_ids: Sequence[str], now: datetime, interval_seconds: float) -> Array:
         """Return for how many snapshots the oldest alert at each service has been open, ``[N]``; 0 without one."""
         ages = np.zeros(len(node_ids), np.float32)
-        for one in self.open:
-            if one.is_alert and not one.scope:
-                age = np.float32((now - one.since).total_seconds() / interval_seconds)
-                ages = np.where(mark_services(node_ids, one.members), np.maximum(ages, age), ages)
+        for incident in self.open:
+            if incident.is_alert and not incident.scope:
+                age = np.float32((now - incident.since).total_seconds() / interval_seconds)
+                ages = np.where(mark_services(node_ids, incident.members), np.maximum(ages, age), ages)
         return ages
 
     def is_suspicious(self, node_ids: Sequence[str], now: datetime) -> BoolArray:
@@ -125,27 +122,27 @@ class IncidentMemory:
             for name, (bits, since) in self.above_notice.items()
             if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS and (now - since).total_seconds() <= SHORT_SECONDS
         }
-        watched = watch_level(self.threshold[0] if self.threshold else np.inf)
+        min_score = watch_level(self.threshold[0] if self.threshold else np.inf)
         names |= {
             name
             for name, track in self.tracks.items()
-            if track.scores[0] >= watched
-            and track.times_above(watched, SUSPICIOUS_OF) >= SUSPICIOUS
+            if track.scores[0] >= min_score
+            and track.times_above(min_score, SUSPICIOUS_OF) >= SUSPICIOUS
             and (now - track.unusual_since).total_seconds() <= SUSPICIOUS_SECONDS
         }
         return mark_services(node_ids, names)
 
     def forget_incidents(self) -> "IncidentMemory":
         """Give up what was open before a long gap."""
-        lost = tuple(i.id for i in self.open)
-        return replace(self._keep_streaks(frozenset()), open=(), changes=(), lost=lost)
+        lost_ids = tuple(i.id for i in self.open)
+        return replace(self._keep_streaks(frozenset()), open=(), changes=(), lost=lost_ids)
 
     def pass_gap(self, missing: int) -> "IncidentMemory":
         """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
         normal, an incident ends sooner, because it may have ended in the gap."""
-        aged = tuple((change, age + missing) for change, age in self.changes)
+        older_changes = tuple((change, age + missing) for change, age in self.changes)
         waiting = tuple(replace(i, unseen=i.unseen + missing) for i in self.open)
-        return replace(self, changes=aged, open=waiting)
+        return replace(self, changes=older_changes, open=waiting)
 
     def planned_deletions(self) -> set[str]:
         """Services whose deletion was announced recently enough to be remembered."""
@@ -168,19 +165,19 @@ class IncidentMemory:
         longer = dict.fromkeys(SCALINGS, keep) | dict.fromkeys(DELETIONS, max(keep, keep_deletions))
         versions = max(keep, keep_versions)
         older = tuple((change, age + 1) for change, age in self.changes if age + 1 < longer.get(change.kind, versions))
-        remembered = (*older, *((change, 0) for change in changes))
-        ages = {change.service: age for change, age in remembered if change.kind not in DELETIONS}  # of the newest
+        all_changes = (*older, *((change, 0) for change in changes))
+        ages = {change.service: age for change, age in all_changes if change.kind not in DELETIONS}  # of the newest
         expiring = frozenset(service for service, age in ages.items() if age + 1 in (keep, versions))
         late = frozenset(service for service, age in ages.items() if age >= keep)
-        return replace(self, changes=remembered, expiring_changes=expiring, late=late)
+        return replace(self, changes=all_changes, expiring_changes=expiring, late=late)
 
     def attach_changes(self, now: datetime, interval_seconds: float) -> "IncidentMemory":
         """Attach the planned changes at the services of each open incident. They stay with it longer than changes are
         remembered."""
         if not self.changes or not self.open:
             return self
-        dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
-        return replace(self, open=tuple(with_changes(incident, dated) for incident in self.open))
+        dated_changes = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
+        return replace(self, open=tuple(with_changes(incident, dated_changes) for incident in self.open))
 
     def normal_scores(self, until: float = np.inf) -> NDArray[np.float64]:
         """Return the mesh scores ``[T]`` of normal operation: without an incident, feedback considered.
@@ -196,13 +193,13 @@ class IncidentMemory:
     def ended_lately(self, now: datetime) -> tuple[OpenIncident, ...]:
         """Return the alerts that ended so short a time ago that the same fault would be the same incident."""
         limit = timedelta(seconds=REOPENS_SECONDS)
-        return tuple(one for one in self.ended if one.ended_at and now - one.ended_at <= limit)
+        return tuple(incident for incident in self.ended if incident.ended_at and now - incident.ended_at <= limit)
 
     def end(self, incidents: Iterable[OpenIncident], now: datetime) -> "IncidentMemory":
         """Remember the alerts that ended with this snapshot, for some minutes."""
-        still_open = {one.id for one in self.open}
-        kept = tuple(one for one in self.ended_lately(now) if one.id not in still_open)
-        return replace(self, ended=(*kept, *(replace(one, ended_at=now) for one in incidents)))
+        still_open = {incident.id for incident in self.open}
+        recent = tuple(incident for incident in self.ended_lately(now) if incident.id not in still_open)
+        return replace(self, ended=(*recent, *(replace(incident, ended_at=now) for incident in incidents)))
 
     def last_threshold(self) -> tuple[float, float] | None:
         """Return the threshold of the snapshot before, and its time; None while it still follows the first scores."""
@@ -221,7 +218,7 @@ class IncidentMemory:
         Args:
             excess: ``[M, 5]`` by how much their levels would have to rise for silence now.
         """
-        past = {one.id: one for one in self.past}
+        past = {incident.id: incident for incident in self.past}
         rows = excess.astype(np.float64).round(3).tolist()  # few digits, because it is stored with every snapshot
         over = {name: tuple(row) for name, row in zip(names, rows, strict=True) if any(row)}
         for i in self.open:
@@ -243,15 +240,17 @@ class IncidentMemory:
     def forget_ended(self, still_open: Iterable[OpenIncident]) -> "IncidentMemory":
         """Forget for how long the services of ended alerts deviated: they are back to normal, and what they do next
         lasts from then on."""
-        involved = {name for one in still_open for name in one.members}
-        ended = {name for one in self.open if one.is_alert and not one.scope for name in one.members} - involved
-        return replace(self, tracks=forget(self.tracks, ended))
+        open_services = {name for incident in still_open for name in incident.members}
+        ended_services = {
+            name for incident in self.open if incident.is_alert and not incident.scope for name in incident.members
+        } - open_services
+        return replace(self, tracks=forget(self.tracks, ended_services))
 
     def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
         """Close an incident, and forget that these services were above their levels."""
-        ended = {one.scope for one in self.open if one.id == incident} | set(services)
+        ended_names = {candidate.scope for candidate in self.open if candidate.id == incident} | set(services)
         above = {*self.tracks, *self.above_notice, *self.above_traffic}
-        return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
+        return replace(self._keep_streaks(above - ended_names), open=tuple(i for i in self.open if i.id != incident))
 
     def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
         """Forget all tracks and streaks but the ones of some services and scopes."""
@@ -263,25 +262,23 @@ class IncidentMemory:
         return replace(self, tracks=tracks, above_notice=notice, above_traffic=traffic)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
-        """Remove the feedback on an incident."""
-        return replace(self, feedback=tuple(one for one in self.feedback if one.incident != incident))
+        return replace(self, feedback=tuple(judgement for judgement in self.feedback if judgement.incident != incident))
 
     def remove_mute(self, mute: str) -> "IncidentMemory":
-        """Remove a mute."""
-        return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
+        return replace(self, mutes=tuple(entry for entry in self.mutes if entry.id != mute))
 
     def without_muted(self) -> "IncidentMemory":
         """Remove muted members from open incidents. An incident without members is over, and so is an alert that loses
         some if none of the others was above the threshold recently: they may only be affected by what is muted."""
         if not self.active_mutes.mutes or not self.open:
             return self
-        left = []
+        remaining = []
         for incident in self.open:
             members = self.active_mutes.drop_muted(incident.members)
             may_be_affected = incident.is_alert and not incident.scope and members != incident.members
             if members and not (may_be_affected and not self.is_above_threshold(members).any()):
-                left.append(replace(incident, members=members))
-        return replace(self, open=tuple(left))
+                remaining.append(replace(incident, members=members))
+        return replace(self, open=tuple(remaining))
 
     def drop_expired(self, now: datetime) -> "IncidentMemory":
         """Drop mutes that end at ``now`` or before, and what is of one snapshot only."""

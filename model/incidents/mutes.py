@@ -53,14 +53,12 @@ class ActiveMutes:
     levels: dict[str, float] = field(default_factory=dict)
 
     def is_muted(self, names: Sequence[str]) -> BoolArray:
-        """Return which of these services are muted, ``[N]``."""
         if not self.mutes:
             return np.zeros(len(names), bool)
         return matches((pattern for mute in self.mutes for pattern in patterns(mute)), names)
 
     def drop_muted(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the services without the muted ones."""
-        return tuple(name for name, hidden in zip(names, self.is_muted(names).tolist(), strict=True) if not hidden)
+        return tuple(name for name, is_muted in zip(names, self.is_muted(names).tolist(), strict=True) if not is_muted)
 
     def level_shifts(self, names: Sequence[str]) -> Array:
         """Return the decades by which page levels rise, ``[N]``; negative: fall."""
@@ -68,17 +66,17 @@ class ActiveMutes:
             return np.zeros(len(names), np.float32)
         levels = self.levels
         of_namespace = {key.removesuffix(OF_NAMESPACE): v for key, v in levels.items() if key.endswith(OF_NAMESPACE)}
-        found = (levels.get(name, of_namespace.get(namespace_of(name), 0.0)) for name in names)
-        return np.fromiter(found, np.float32, len(names))
+        shifts = (levels.get(name, of_namespace.get(namespace_of(name), 0.0)) for name in names)
+        return np.fromiter(shifts, np.float32, len(names))
 
-    def with_hidden(self, hidden: Sequence[str]) -> tuple[MuteInForce, ...]:
-        """Return the mutes, each with the services of ``hidden`` that it covers."""
-        if not hidden:
+    def with_hidden(self, hidden_services: Sequence[str]) -> tuple[MuteInForce, ...]:
+        """Return the mutes, each with the services among these that it hides."""
+        if not hidden_services:
             return self.mutes
-        which = [matches(patterns(mute), hidden).tolist() for mute in self.mutes]
+        masks = [matches(patterns(mute), hidden_services).tolist() for mute in self.mutes]
         return tuple(
-            replace(mute, hides=tuple(sorted(name for name, hides in zip(hidden, by, strict=True) if hides)))
-            for mute, by in zip(self.mutes, which, strict=True)
+            replace(mute, hides=tuple(sorted(name for name, hides in zip(hidden_services, by, strict=True) if hides)))
+            for mute, by in zip(self.mutes, masks, strict=True)
         )
 
 
@@ -99,39 +97,38 @@ def active_mutes(
         MuteOrigin.SETTINGS: tuple(settings),
     }  # the latter takes precedence
     for policies in by_origin.values():
-        levels |= {one.service: LEVELS[one.sensitivity] for one in policies if one.sensitivity is not None}
+        levels |= {policy.service: LEVELS[policy.sensitivity] for policy in policies if policy.sensitivity is not None}
     if at is None:
         return ActiveMutes(levels=levels)
-    given = (
+    from_api = (
         MuteInForce(MuteOrigin.API, mute.services, mute.reason, mute.id, mute.end)
         for mute in mutes
         if mute.start <= at < mute.end
     )
     return ActiveMutes(
-        (*given, *(mute for origin, policies in by_origin.items() for mute in _mutes_of(origin, policies))), levels
+        (*from_api, *(mute for origin, policies in by_origin.items() for mute in _mutes_of(origin, policies))), levels
     )
 
 
 def patterns(mute: Mute | MuteInForce) -> tuple[str, ...]:
-    """Return the patterns of a mute, for :func:`matches`."""
     return mute.services or (EVERY,)
 
 
 def matches(names_and_patterns: Iterable[str], names: Sequence[str]) -> BoolArray:
     """Return which of these services a pattern matches, ``[N]``: a node id, ``namespace/*`` or ``EVERY``."""
-    wanted = set(names_and_patterns)
-    if EVERY in wanted:
+    pattern_set = set(names_and_patterns)
+    if EVERY in pattern_set:
         return np.ones(len(names), bool)
-    namespaces = {one.removesuffix(OF_NAMESPACE) for one in wanted if one.endswith(OF_NAMESPACE)}
+    namespaces = {pattern.removesuffix(OF_NAMESPACE) for pattern in pattern_set if pattern.endswith(OF_NAMESPACE)}
     if not namespaces:
-        return np.fromiter((name in wanted for name in names), bool, len(names))
-    return np.fromiter((name in wanted or namespace_of(name) in namespaces for name in names), bool, len(names))
+        return np.fromiter((name in pattern_set for name in names), bool, len(names))
+    return np.fromiter((name in pattern_set or namespace_of(name) in namespaces for name in names), bool, len(names))
 
 
 def _mutes_of(origin: MuteOrigin, policies: Iterable[ServicePolicy]) -> list[MuteInForce]:
     """Build one mute for each reason."""
     services: dict[str, list[str]] = {}
-    for one in policies:
-        if one.mute:
-            services.setdefault(one.mute, []).append(one.service)
+    for policy in policies:
+        if policy.mute:
+            services.setdefault(policy.mute, []).append(policy.service)
     return [MuteInForce(origin, tuple(sorted(set(names))), reason) for reason, names in services.items()]

@@ -1,6 +1,6 @@
 """The share of error budgets that an incident uses, at the front doors for which people named objectives.
 
-An objective promises that a share of the requests of a service succeeds, or is fast, over some days. The rest is its
+An objective promises that a share of a service's requests succeeds, or is fast, over some days. The rest is its
 error budget. What an incident uses is counted from its first evidence on, snapshot by snapshot, while the service is
 one of the incident's. When it leaves, the counters stay, and go on when it comes back:
 
@@ -52,28 +52,30 @@ def add_error_budgets(
     """Return the verdict with what its incidents use of the error budgets, and the memory with their counters."""
     if not objectives or not verdict.alerts:
         return verdict, memory
-    spent = {
-        one.id: tuple(_spent(one, objectives, window)) for one in memory.open if one.severity is not Severity.NOTICE
+    counters = {
+        incident.id: tuple(_spent(incident, objectives, window))
+        for incident in memory.open
+        if incident.severity is not Severity.NOTICE
     }
-    named = {objective.name: objective for objective in objectives}
-    incidents = tuple(_add_budgets(one, spent.get(one.id, ()), named) for one in verdict.incidents)
-    still_open = tuple(replace(one, spent=spent.get(one.id, ())) for one in memory.open)
+    by_name = {objective.name: objective for objective in objectives}
+    incidents = tuple(_add_budgets(incident, counters.get(incident.id, ()), by_name) for incident in verdict.incidents)
+    still_open = tuple(replace(incident, spent=counters.get(incident.id, ())) for incident in memory.open)
     return replace(verdict, incidents=incidents), replace(memory, open=still_open)
 
 
-def _add_budgets(incident: Incident, spent: Sequence[Spent], objectives: dict[str, Objective]) -> Incident:
+def _add_budgets(incident: Incident, counters: Sequence[Spent], objectives: dict[str, Objective]) -> Incident:
     budgets = []
-    for one in spent:
-        objective = objectives[one.objective]
-        allowed = (1 - objective.target) * one.usual * objective.days * DAY
-        if allowed > 0:
-            budgets.append(ErrorBudget(objective, one.bad / allowed, one.bad))
+    for counter in counters:
+        objective = objectives[counter.objective]
+        allowance = (1 - objective.target) * counter.usual * objective.days * DAY
+        if allowance > 0:
+            budgets.append(ErrorBudget(objective, counter.bad / allowance, counter.bad))
     return replace(incident, error_budgets=tuple(sorted(budgets, key=lambda budget: -budget.used)))
 
 
 def _spent(incident: OpenIncident, objectives: Sequence[Objective], window: Sequence[MeshSnapshot]) -> Iterator[Spent]:
     """Yield the counters after the newest snapshot, which counts for services that are members."""
-    earlier = {one.objective: one for one in (Spent(*counter) for counter in incident.spent)}
+    earlier = {entry.objective: entry for entry in (Spent(*counter) for counter in incident.spent)}
     for objective in objectives:
         before, is_member = earlier.get(objective.name), objective.service in incident.members
         if before and is_member:
@@ -86,7 +88,7 @@ def _spent(incident: OpenIncident, objectives: Sequence[Objective], window: Sequ
 
 def _count_all(incident: OpenIncident, objective: Objective, window: Sequence[MeshSnapshot]) -> Spent:
     """Count all kept snapshots since the first evidence."""
-    first = next((i for i, one in enumerate(window) if one.observed_at >= incident.since), len(window) - 1)
+    first = next((i for i, snapshot in enumerate(window) if snapshot.observed_at >= incident.since), len(window) - 1)
     usual = _usual_rate(window, incident.since, objective.service)
     return Spent(objective.name, sum(_bad_requests(window, i, objective) for i in range(first, len(window))), usual)
 
@@ -94,7 +96,7 @@ def _count_all(incident: OpenIncident, objective: Objective, window: Sequence[Me
 def _usual_rate(window: Sequence[MeshSnapshot], since: datetime, service: str) -> float:
     """Mean requests/s before the incident; of all kept snapshots if none is from before."""
     before = [snapshot for snapshot in window if snapshot.observed_at < since] or window
-    rates = [rate for one in before if (rate := _measure(one, service, NodeMetric.REQUEST_RATE)) is not None]
+    rates = [rate for snapshot in before if (rate := _measure(snapshot, service, NodeMetric.REQUEST_RATE)) is not None]
     return sum(rates) / len(rates) if rates else 0.0
 
 
@@ -119,7 +121,6 @@ def slow_share(median: float | None, high: float | None, limit: float) -> float:
 
     Args:
         median, high: 50th and 99th percentile of the latency, s; None: not measured.
-        limit: s.
     """
     if median is None or high is None or median <= 0:
         return 0.0

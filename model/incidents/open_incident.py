@@ -16,7 +16,7 @@ from model.incidents.kind import reason_kind
 from model.snapshot import PlannedChange
 from model.verdict import MAX_SUSPECTS, MOVED, IncidentKind, NearbyChange, Reason, Severity, Suspect, first_service
 
-LEADS = 0.5  # of the root-cause score of all suspects, from which the first one leads
+LEADS = 0.5  # root-cause score from which the first suspect leads
 LED = 3  # snapshots that a suspect has to lead, so that it stays in the list
 LEAD_SHARE, MIN_SHARE = 0.25, 0.01  # of the score, for all of them just after they led, and at last for each
 HALF_LIFE = 20.0  # snapshots after which their share is half as large
@@ -52,22 +52,24 @@ def follow_leads(
 ) -> tuple[Lead, ...]:
     """Return the leads after a snapshot with evidence that shows these suspects."""
     first = suspects[0].service if suspects and suspects[0].score >= LEADS else ""
-    leading = [one for one in suspects if one.service == first]
-    leading += [one for one in suspects if one.service in independent and one.service != first][: MAX_LEADS - 1]
-    now = {one.service for one in leading}
+    leading = [suspect for suspect in suspects if suspect.service == first]
+    leading += [suspect for suspect in suspects if suspect.service in independent and suspect.service != first][
+        : MAX_LEADS - 1
+    ]
+    now = {suspect.service for suspect in leading}
     before = {lead.suspect.service: lead.snapshots for lead in leads}
-    others = [replace(lead, age=lead.age + 1) for lead in leads if lead.suspect.service not in now]
-    present = [Lead(one, before.get(one.service, 0) + 1) for one in leading]
-    return *present, *_longest(others)[: MAX_LEADS - len(present)]
+    other_leads = [replace(lead, age=lead.age + 1) for lead in leads if lead.suspect.service not in now]
+    present = [Lead(suspect, before.get(suspect.service, 0) + 1) for suspect in leading]
+    return *present, *_longest(other_leads)[: MAX_LEADS - len(present)]
 
 
-def join_leads(leads: tuple[Lead, ...], others: tuple[Lead, ...]) -> tuple[Lead, ...]:
+def join_leads(leads: tuple[Lead, ...], other_leads: tuple[Lead, ...]) -> tuple[Lead, ...]:
     """Return the leads of an incident that another one merges into it."""
-    both = {lead.suspect.service: lead for lead in others}
+    by_service = {lead.suspect.service: lead for lead in other_leads}
     for lead in leads:
-        same = both.get(lead.suspect.service)
-        both[lead.suspect.service] = replace(lead, snapshots=lead.snapshots + same.snapshots) if same else lead
-    return tuple(_longest(both.values())[:MAX_LEADS])
+        other = by_service.get(lead.suspect.service)
+        by_service[lead.suspect.service] = replace(lead, snapshots=lead.snapshots + other.snapshots) if other else lead
+    return tuple(_longest(by_service.values())[:MAX_LEADS])
 
 
 def _longest(leads: Iterable[Lead]) -> list[Lead]:
@@ -76,35 +78,37 @@ def _longest(leads: Iterable[Lead]) -> list[Lead]:
 
 def with_leads(suspects: tuple[Suspect, ...], leads: Sequence[Lead]) -> tuple[Suspect, ...]:
     """Return the suspects with those that led before, best first. The scores add up to 1 at most."""
-    shown = {suspect.service: suspect for suspect in suspects}
+    by_service = {suspect.service: suspect for suspect in suspects}
     share = {}
     for lead in leads:
-        listed = shown.get(lead.suspect.service)
-        if lead.snapshots >= LED and (listed is None or listed.score < _share(lead)):
+        suspect = by_service.get(lead.suspect.service)
+        if lead.snapshots >= LED and (suspect is None or suspect.score < _share(lead)):
             share[lead.suspect.service] = _share(lead)
-            shown[lead.suspect.service] = listed if listed and listed.reasons else lead.suspect
+            by_service[lead.suspect.service] = suspect if suspect and suspect.reasons else lead.suspect
     if not share:
         return suspects
-    most = min(LEAD_SHARE / sum(share.values()), 1.0)
+    scale = min(LEAD_SHARE / sum(share.values()), 1.0)
     before = {suspect.service: suspect.score for suspect in suspects}
-    share = {service: max(most * one, before.get(service, 0.0)) for service, one in share.items()}
-    scored = _make_room([one for name, one in shown.items() if name not in share], 1 - sum(share.values()))
-    scored += [replace(shown[name], score=score) for name, score in share.items()]
-    ranked = sorted(scored, key=lambda one: -one.score)
-    others = [one.service for one in ranked if one.service not in share]
-    dropped = others[max(MAX_SUSPECTS - len(share), 1) :]
-    return tuple(one for one in ranked if one.service not in dropped)
+    share = {service: max(scale * value, before.get(service, 0.0)) for service, value in share.items()}
+    entries = _make_room(
+        [suspect for name, suspect in by_service.items() if name not in share], 1 - sum(share.values())
+    )
+    entries += [replace(by_service[name], score=score) for name, score in share.items()]
+    ranking = sorted(entries, key=lambda suspect: -suspect.score)
+    other_names = [suspect.service for suspect in ranking if suspect.service not in share]
+    dropped_names = other_names[max(MAX_SUSPECTS - len(share), 1) :]
+    return tuple(suspect for suspect in ranking if suspect.service not in dropped_names)
 
 
-def _make_room(suspects: list[Suspect], most: float) -> list[Suspect]:
-    """Return the suspects, best first, with scores that add up to ``most`` at most. The first one gives way last, so
+def _make_room(suspects: list[Suspect], total: float) -> list[Suspect]:
+    """Return the suspects, best first, with scores that add up to ``total`` at most. The first one gives way last, so
     that a clear cause stays clear."""
     if not suspects:
         return []
-    first, *others = suspects
-    score, rest = min(first.score, most), sum(one.score for one in others)
-    scale = min((most - score) / rest, 1.0) if rest else 1.0
-    return [replace(first, score=score), *(replace(one, score=one.score * scale) for one in others)]
+    first, *later = suspects
+    score, other_scores = min(first.score, total), sum(suspect.score for suspect in later)
+    scale = min((total - score) / other_scores, 1.0) if other_scores else 1.0
+    return [replace(first, score=score), *(replace(suspect, score=suspect.score * scale) for suspect in later)]
 
 
 def _share(lead: Lead) -> float:
@@ -112,26 +116,30 @@ def _share(lead: Lead) -> float:
 
 
 def inherit(
-    notices: tuple[PastNotice, ...], found: Sequence[PastNotice], services: Collection[str]
+    notices: tuple[PastNotice, ...], new_notices: Sequence[PastNotice], services: Collection[str]
 ) -> tuple[PastNotice, ...]:
     """Return the notices that an incident remembers."""
-    known = {one.suspect.service: one for one in notices}
-    known |= {one.suspect.service: one for one in found if one.suspect.service in services and one.suspect.reasons}
-    return tuple(known.values())
+    by_service = {notice.suspect.service: notice for notice in notices}
+    by_service |= {
+        notice.suspect.service: notice
+        for notice in new_notices
+        if notice.suspect.service in services and notice.suspect.reasons
+    }
+    return tuple(by_service.values())
 
 
 def renew(notice: PastNotice, reasons: Mapping[str, Reason], now: datetime) -> PastNotice:
     """Return a notice with new reasons, by metric, where it has these metrics."""
     if reasons.keys().isdisjoint(reason.metric for reason in notice.suspect.reasons):
         return notice
-    renewed = tuple(reasons.get(reason.metric, reason) for reason in notice.suspect.reasons)
-    return PastNotice(replace(notice.suspect, reasons=renewed), now)
+    new_reasons = tuple(reasons.get(reason.metric, reason) for reason in notice.suspect.reasons)
+    return PastNotice(replace(notice.suspect, reasons=new_reasons), now)
 
 
 def with_notices(suspects: tuple[Suspect, ...], notices: Sequence[PastNotice], now: datetime) -> tuple[Suspect, ...]:
     """Return the suspects with the reasons of earlier notices about them, first or second: first if the suspect's own
     first reason is a resource, else right after the symptom."""
-    past = {one.suspect.service: one for one in notices}
+    past = {notice.suspect.service: notice for notice in notices}
     return tuple(
         _with_notice(suspect, past[suspect.service], now) if suspect.service in past else suspect
         for suspect in suspects
@@ -139,16 +147,21 @@ def with_notices(suspects: tuple[Suspect, ...], notices: Sequence[PastNotice], n
 
 
 def _with_notice(suspect: Suspect, notice: PastNotice, now: datetime) -> Suspect:
-    passed = (now - notice.at).total_seconds()
-    inherited = [_aged(reason, passed) for reason in notice.suspect.reasons[:MAX_INHERITED]]
-    same = {reason.metric: reason for reason in suspect.reasons if not reason.source and not reason.destination}
-    inherited = [replace(one, observed=same[one.metric].observed) if one.metric in same else one for one in inherited]
-    metrics = {one.metric for one in inherited}
-    own = [one for one in suspect.reasons if one.source or one.destination or one.metric not in metrics]
+    seconds = (now - notice.at).total_seconds()
+    notice_reasons = [_aged(reason, seconds) for reason in notice.suspect.reasons[:MAX_INHERITED]]
+    own_by_metric = {
+        reason.metric: reason for reason in suspect.reasons if not reason.source and not reason.destination
+    }
+    notice_reasons = [
+        replace(reason, observed=own_by_metric[reason.metric].observed) if reason.metric in own_by_metric else reason
+        for reason in notice_reasons
+    ]
+    metrics = {reason.metric for reason in notice_reasons}
+    own = [reason for reason in suspect.reasons if reason.source or reason.destination or reason.metric not in metrics]
     load = suspect.reasons[0].load if suspect.reasons else 1.0
     place = 1 if own and reason_kind(own[0]) is not IncidentKind.RESOURCES else 0
-    first, *later = [*own[:place], *inherited, *own[place:]]
-    return replace(suspect, reasons=(replace(first, load=load), *(replace(one, load=1.0) for one in later)))
+    first, *later = [*own[:place], *notice_reasons, *own[place:]]
+    return replace(suspect, reasons=(replace(first, load=load), *(replace(reason, load=1.0) for reason in later)))
 
 
 def _aged(reason: Reason, seconds: float) -> Reason:
@@ -169,7 +182,7 @@ RETURNED = 4  # such snapshots in a row, after which a service leaves it
 REOPENS_SECONDS = 360.0  # after its end, in which the same fault is the same incident
 FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
 STRONGER = 1.3  # times the peak, for new suspects after the onset
-LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
+LIKELY_SHARE = 0.1  # root-cause score from which a suspect explains what a group does
 MAX_BESIDE = 2  # reasons beside calls that moved
 MAX_CHANGES = 10  # planned changes kept with an incident
 
@@ -187,9 +200,8 @@ class OpenIncident:
             threshold does not count.
         unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
-        peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
-        scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
+        scope: as in :class:`~model.verdict.Incident`; empty unless it is about traffic.
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.
         spent: of error budgets, as ``objectives.Spent``.
@@ -223,7 +235,6 @@ class OpenIncident:
 
     @property
     def is_alert(self) -> bool:
-        """Whether it is more than a notice."""
         return self.severity is not Severity.NOTICE
 
     def with_strongest(
@@ -243,29 +254,32 @@ class OpenIncident:
         as an onset lasts. Those that led for several snapshots are remembered whatever happens, and so are
         ``independent`` services, which have a fault of their own.
         """
-        suspects = tuple(_with_moved(one, self.suspects) for one in suspects)
+        suspects = tuple(_with_moved(suspect, self.suspects) for suspect in suspects)
         if self.severity is Severity.NOTICE:
-            known = self
+            incident = self
             if not self.shows_nothing:
                 return replace(self, peak=score, suspects=suspects, suspects_at=now)
         else:
             leads = self.leads if self.shows_nothing else follow_leads(self.leads, suspects, independent)
-            known = replace(self, leads=leads)
+            incident = replace(self, leads=leads)
         onset = onset_of(interval_seconds)
-        needed = self.peak * (1 if now - self.since <= onset else STRONGER)
+        min_score = self.peak * (1 if now - self.since <= onset else STRONGER)
         if self.suspects_at and now - self.suspects_at > onset and not self.shows_nothing:
-            needed = 0.0
-        if self.suspects and (score < needed or not suspects):
-            return known if self.shows_nothing else known.with_numbers(suspects, now)
-        return replace(known, peak=score, suspects=suspects, suspects_at=now)
+            min_score = 0.0
+        if self.suspects and (score < min_score or not suspects):
+            return incident if self.shows_nothing else incident.with_numbers(suspects, now)
+        return replace(incident, peak=score, suspects=suspects, suspects_at=now)
 
     def with_numbers(self, suspects: Sequence[Suspect], now: datetime) -> "OpenIncident":
         """Take the reasons of a newer snapshot where they are about the same symptom of the same suspect, and what it
         adds to the context of a suspect."""
-        newer = {one.service: one for one in suspects}
-        renewed = tuple(_renew(one, newer[one.service]) if one.service in newer else one for one in self.suspects)
-        at = now if renewed[0].reasons is not self.suspects[0].reasons else self.suspects_at
-        return replace(self, suspects=renewed, suspects_at=at)
+        newer = {suspect.service: suspect for suspect in suspects}
+        new_suspects = tuple(
+            _renew(suspect, newer[suspect.service]) if suspect.service in newer else suspect
+            for suspect in self.suspects
+        )
+        at = now if new_suspects[0].reasons is not self.suspects[0].reasons else self.suspects_at
+        return replace(self, suspects=new_suspects, suspects_at=at)
 
     def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
         """Remember the notices about its services or likely suspects."""
@@ -279,10 +293,14 @@ class OpenIncident:
         return with_notices(with_leads(self.suspects, self.leads), self.notices, now)
 
 
-def _renew(one: Suspect, newer: Suspect) -> Suspect:
-    reasons = newer.reasons if _same_symptom(one, newer) else one.reasons
-    context = newer.context or one.context
-    return one if reasons is one.reasons and context is one.context else replace(one, reasons=reasons, context=context)
+def _renew(suspect: Suspect, newer: Suspect) -> Suspect:
+    reasons = newer.reasons if _same_symptom(suspect, newer) else suspect.reasons
+    context = newer.context or suspect.context
+    return (
+        suspect
+        if reasons is suspect.reasons and context is suspect.context
+        else replace(suspect, reasons=reasons, context=context)
+    )
 
 
 def _with_moved(suspect: Suspect, before: Sequence[Suspect]) -> Suspect:
@@ -290,13 +308,15 @@ def _with_moved(suspect: Suspect, before: Sequence[Suspect]) -> Suspect:
     usual traffic, but a wrong route does not become right by lasting."""
     if not suspect.reasons or any(reason.metric == MOVED for reason in suspect.reasons):
         return suspect
-    moved = [r for one in before if one.service == suspect.service for r in one.reasons if r.metric == MOVED]
-    return replace(suspect, reasons=(*suspect.reasons[:MAX_BESIDE], *moved)) if moved else suspect
+    moved_calls = [
+        r for earlier in before if earlier.service == suspect.service for r in earlier.reasons if r.metric == MOVED
+    ]
+    return replace(suspect, reasons=(*suspect.reasons[:MAX_BESIDE], *moved_calls)) if moved_calls else suspect
 
 
-def _same_symptom(one: Suspect, other: Suspect) -> bool:
+def _same_symptom(first: Suspect, second: Suspect) -> bool:
     """Return whether the first reasons of a suspect in two snapshots are about the same series."""
-    series = [(r.metric, r.source, r.destination) for suspect in (one, other) for r in suspect.reasons[:1]]
+    series = [(r.metric, r.source, r.destination) for suspect in (first, second) for r in suspect.reasons[:1]]
     return len(series) == 2 and series[0] == series[1]
 
 
@@ -310,10 +330,10 @@ def advance_quiet(
     if is_unseen:
         return replace(incident, unseen=incident.unseen + 1)
     quiet = incident.quiet + 1 + incident.unseen
-    returned = 0 if deviates else incident.returned + 1
-    if incident.unseen >= clear_after and returned:
-        returned = RECOVERS  # it ended while no snapshot came
-    return replace(incident, quiet=quiet, returned=returned, unseen=0)
+    normal_snapshots = 0 if deviates else incident.returned + 1
+    if incident.unseen >= clear_after and normal_snapshots:
+        normal_snapshots = RECOVERS  # it ended while no snapshot came
+    return replace(incident, quiet=quiet, returned=normal_snapshots, unseen=0)
 
 
 def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenIncident:
@@ -336,7 +356,6 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
 
 
 def reopen(incident: OpenIncident) -> OpenIncident:
-    """Return an incident that ended, and begins again."""
     again = replace(incident, members=(), normal_for={}, quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
     return replace(again, recurrences=incident.recurrences + 1)
 
@@ -367,11 +386,13 @@ def is_over(incident: OpenIncident, clear_after: int, fades_after: float = math.
     )
 
 
-def with_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
+def with_changes(incident: OpenIncident, dated_changes: Sequence[tuple[PlannedChange, datetime]]) -> OpenIncident:
     """Add the changes at the incident's services that it does not have yet."""
-    known = {near.change for near in incident.changes}
+    known_changes = {near.change for near in incident.changes}
     new = [
-        NearbyChange(change, at) for change, at in dated if change.service in incident.members and change not in known
+        NearbyChange(change, at)
+        for change, at in dated_changes
+        if change.service in incident.members and change not in known_changes
     ]
     if not new:
         return incident

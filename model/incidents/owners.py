@@ -21,10 +21,10 @@ class Owners:
     """
 
     def __init__(self, patterns: Sequence[tuple[str, Owner]], policies: Iterable[ServicePolicy]) -> None:
-        ordered = sorted(patterns, key=lambda one: (one[0].count("*") - len(one[0]), one[0].count("*")))
-        self._pattern = _compile(tuple(pattern for pattern, _ in ordered))
-        self._of_patterns = [owner for _, owner in ordered]
-        self._of_policies = {one.service: one.owner for one in policies if one.owner is not None}
+        by_specificity = sorted(patterns, key=lambda item: (item[0].count("*") - len(item[0]), item[0].count("*")))
+        self._pattern = _compile(tuple(pattern for pattern, _ in by_specificity))
+        self._of_patterns = [owner for _, owner in by_specificity]
+        self._of_policies = {policy.service: policy.owner for policy in policies if policy.owner is not None}
 
     def find(self, service: str) -> Owner | None:
         """The owner of a service, by its id; None if it has none."""
@@ -39,15 +39,15 @@ class Owners:
 def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
     """One expression with a group for each pattern, the first of which counts: an incident may have a thousand
     services, and the settings a hundred patterns."""
-    return re.compile("|".join(f"({'.*'.join(map(re.escape, one.split('*')))})" for one in patterns))
+    return re.compile("|".join(f"({'.*'.join(map(re.escape, pattern.split('*')))})" for pattern in patterns))
 
 
 def add_owners(verdict: Verdict, owners: Owners) -> Verdict:
     """The verdict with the owners of its suspects, and the teams of its incidents."""
     return replace(
         verdict,
-        suspects=tuple(_own(one, owners) for one in verdict.suspects),
-        incidents=tuple(_own_incident(one, owners) for one in verdict.incidents),
+        suspects=tuple(_own(suspect, owners) for suspect in verdict.suspects),
+        incidents=tuple(_own_incident(incident, owners) for incident in verdict.incidents),
     )
 
 
@@ -57,10 +57,10 @@ def _own(suspect: Suspect, owners: Owners) -> Suspect:
 
 
 def _own_incident(incident: Incident, owners: Owners) -> Incident:
-    suspects = tuple(_own(one, owners) for one in incident.suspects)
+    suspects = tuple(_own(suspect, owners) for suspect in incident.suspects)
     affected = [owners.find(service) for service in incident.affected]
-    first = [*(one.owner for one in suspects[:1]), *affected[:1]]
-    teams = Counter(one.team for one in affected if one is not None and one.team)
+    first = [*(suspect.owner for suspect in suspects[:1]), *affected[:1]]
+    teams = Counter(owner.team for owner in affected if owner is not None and owner.team)
     return replace(
         incident,
         suspects=suspects,

@@ -30,7 +30,6 @@ class AlertPolicy:
         reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
             ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
         latency_floor_seconds: least rise of a latency that counts in full, for each request that waits.
-        history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
         version_intervals: the same for a service with a new version itself, because a rollout can take minutes.
@@ -64,7 +63,6 @@ class AlertPolicy:
 
     @property
     def change_memory(self) -> int:
-        """Snapshots for which a planned change is remembered."""
         return max(self.change_intervals, self.mute_intervals) + 1
 
     @property
@@ -109,8 +107,7 @@ class VerdictContext:
     Attributes:
         sequence: snapshots counted, this one included.
         learned: snapshots learned from, this one included.
-        interval_seconds: between snapshots, s.
-        level, notice_level: threshold of alerts and level of notices, surprise.
+        level, notice_level: threshold of alerts and notice level, surprise.
     """
 
     observed_at: datetime

@@ -31,9 +31,9 @@ MIN, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and fr
 LONGER, DISPLACEMENT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
-UNKNOWN = 0.0  # in place of the displacement of the first snapshots
-SHRINKAGE = 10  # snapshots: weight of the mean variance of all dimensions in the variance of each
-MIN_VARIANCE = 1e-8  # of a dimension of the mean embedding
+UNKNOWN = 0.0  # in place of the first snapshots' displacement
+SHRINKAGE = 10  # snapshots: weight of the dimensions' mean variance in each one's variance
+MIN_VARIANCE = 1e-8  # of the mean embedding, by dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ReconstructionHistory:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.
         past: float64 ``[3, T]``: times of the snapshots (Unix, s), oldest first and at most ``KEPT``, and their losses
             and displacements; the displacement of the first ones is ``UNKNOWN``.
-        moments: float32 ``[2, D]``, mean and variance of each dimension of the mean embedding; D is 0 before the first
+        moments: float32 ``[2, D]``, mean and variance of the mean embedding by dimension; D is 0 before the first
             snapshot.
         pending: the newest of these snapshots that are above a threshold; they count if their run stays short.
         above: the last snapshots as bits, the newest lowest: whether they were above a threshold.
@@ -60,7 +60,6 @@ class ReconstructionHistory:
 
     @property
     def snapshots(self) -> int:
-        """Number of snapshots in the history."""
         return int(self.past.shape[1])
 
     def displacement(self, embedding: Array) -> float | None:
@@ -109,11 +108,11 @@ def _high(values: NDArray[np.float64], percentile: float) -> float | None:
     count = len(values)
     if count < MIN:
         return None
-    ordered = np.sort(values)  # numpy's percentile takes five times as long
+    sorted_values = np.sort(values)  # numpy's percentile takes five times as long
     place = percentile / 100 * (count - 1)
     low = int(place)
-    high = ordered[low] + (place - low) * (ordered[min(low + 1, count - 1)] - ordered[low])
-    return float(high if count >= ENOUGH else max(high, ordered.mean() + 3 * ordered.std()))
+    high = sorted_values[low] + (place - low) * (sorted_values[min(low + 1, count - 1)] - sorted_values[low])
+    return float(high if count >= ENOUGH else max(high, sorted_values.mean() + 3 * sorted_values.std()))
 
 
 def follow_reconstruction(
@@ -121,20 +120,16 @@ def follow_reconstruction(
     loss: float,
     embedding: Array,
     policy: AlertPolicy,
-    when: VerdictContext,
+    context: VerdictContext,
     *,
     alerted: bool,
 ) -> tuple[Reconstruction, ReconstructionHistory]:
     """Compare the mesh as a whole with its history, and learn from it.
 
-    Args:
-        embedding: mean embedding, float32 ``[D]``.
-        alerted: whether an alert is open, of which nothing is learned.
-
     Returns:
         The comparison, and the history after the snapshot.
     """
-    policy = policy.at_interval(when.interval_seconds)
+    policy = policy.at_interval(context.interval_seconds)
     displacement, thresholds = history.displacement(embedding), history.thresholds(policy.percentile)
     is_above = any(
         value is not None and threshold is not None and value > threshold
@@ -142,13 +137,13 @@ def follow_reconstruction(
     )
     longest = LONGER * policy.confirm
     above = (history.above << 1 | is_above) & ((1 << LONGER * policy.confirm_of) - 1)
-    since = (history.since or when.observed_at) if above else None
+    since = (history.since or context.observed_at) if above else None
     exceeded = above.bit_count() >= longest
-    found = Reconstruction(loss, displacement, *thresholds, exceeded, since if exceeded else None)
-    if alerted or when.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
-        return found, replace(history, above=above, since=since)
-    if exceeded and since is not None and (when.observed_at - since).total_seconds() > LONGEST_SECONDS:
-        return found, ReconstructionHistory(history.model)
+    comparison = Reconstruction(loss, displacement, *thresholds, exceeded, since if exceeded else None)
+    if alerted or context.learned <= policy.warm_up:  # the first snapshots of a mesh have no past, and so other losses
+        return comparison, replace(history, above=above, since=since)
+    if exceeded and since is not None and (context.observed_at - since).total_seconds() > LONGEST_SECONDS:
+        return comparison, ReconstructionHistory(history.model)
     if not is_above or not exceeded or history.pending:
-        history = history.learn(when.observed_at, loss, displacement, embedding, is_above=is_above, longest=longest)
-    return found, replace(history, above=above, since=since)
+        history = history.learn(context.observed_at, loss, displacement, embedding, is_above=is_above, longest=longest)
+    return comparison, replace(history, above=above, since=since)

@@ -17,7 +17,7 @@ from model.snapshot import BoolArray, find_rows
 
 MIN_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; a notice needs more
 MORE_CPU, TIMES_CPU = 0.15, 1.3  # of the CPU utilization above expected, and times expected, which is a burst, too
-SAME_CPU = 0.5  # of the CPU of earlier bursts, from which known work runs
+SAME_CPU = 0.5  # of earlier bursts' CPU, from which known work runs
 SHORTEST, LONGEST = 1200.0, 90_000.0  # s, of the interval between two bursts; quicker ones are worth a look each time
 TOLERANCE, CLOSE = 0.05, 0.02  # of the interval; the second one if other bursts come in between
 MIN_TOLERANCE = 2.0  # snapshots
@@ -136,11 +136,7 @@ def follow_work(
 
 
 def is_overdue(work: Work, at: float, interval_seconds: float) -> bool:
-    """Return whether regular work should have begun and did not; for one period at most, since then it is over.
-
-    Args:
-        at: Unix time, s.
-    """
+    """Return whether regular work should have begun and did not; for one period at most, since then it is over."""
     if work.regular < PROVEN or not work.period:
         return False
     late = at - work.came - work.period
@@ -227,7 +223,6 @@ def _tolerance(period: float, interval_seconds: float) -> float:
 
 
 def _allowed(earlier: Sequence[Burst], interval_seconds: float) -> float:
-    """Return how long a regular burst may last, s."""
     length = max((burst.seconds for burst in earlier), default=0.0) + interval_seconds
     return max(LONGER * length, length + MIN_LONGER * interval_seconds)
 
@@ -242,20 +237,20 @@ def _is_regular(work: Work, now: Burst) -> bool:
 
 
 def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work:
-    """Return the work as if it came when it was due, because it is unknown whether it did."""
+    """Return the work as if it had come when it was due: whether it did is unknown."""
     if not work.period:
         return work
-    missed = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period
-    return work._replace(came=work.came + max(missed, 0) * work.period)
+    missed_periods = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period
+    return work._replace(came=work.came + max(missed_periods, 0) * work.period)
 
 
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
     """Return the work without old bursts, and without its schedule if it no longer runs."""
-    kept = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
+    recent = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
     late = at - work.came - MAX_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):
-        return Work(kept, until=work.until)
-    return work if len(kept) == len(work.bursts) else work._replace(bursts=kept)
+        return Work(recent, until=work.until)
+    return work if len(recent) == len(work.bursts) else work._replace(bursts=recent)
 
 
 def _bounded(works: Mapping[str, Work]) -> dict[str, Work]:

@@ -8,7 +8,7 @@ again. So the *decisive score* of a service is the page score that it has now an
 
 in descending order, with the numbers of :class:`~model.incidents.policy.AlertPolicy`. A score far above the threshold
 needs two snapshots less, and a moderate one that lasts for minutes counts more. The score of the mesh is the largest
-one of its services and of its traffic.
+one of its services and traffic.
 
 An alert opens if and only if the score of the mesh reaches the *threshold*. That is the higher one of what the promised
 number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
@@ -76,24 +76,24 @@ def follow_scores(
         names, scores: of M candidates; all other services score 0.
     """
     now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
-    watched = watch_level(threshold)
+    min_score = watch_level(threshold)
     lately = policy.confirm_of + policy.doubtful
-    followed = {}
+    tracks_now = {}
     for name in tracks.keys() | {name for name, score in now.items() if score >= REMEMBERED}:
         before, score = tracks.get(name), now.get(name, 0.0)
         earlier = before.scores if before else ()
-        kept = (score, *earlier)[: policy.lasting_of]
-        if max(kept) < REMEMBERED:
+        recent = (score, *earlier)[: policy.lasting_of]
+        if max(recent) < REMEMBERED:
             continue
         unusual, above = at, None
-        if before and (score < watched or max(earlier[:lately]) >= watched):
+        if before and (score < min_score or max(earlier[:lately]) >= min_score):
             unusual = before.unusual_since
-        if before and before.above_since and max(kept[:lately]) >= threshold:
+        if before and before.above_since and max(recent[:lately]) >= threshold:
             above = before.above_since
         elif score >= threshold:
             above = at
-        followed[name] = Track(kept, unusual, above)
-    return followed
+        tracks_now[name] = Track(recent, unusual, above)
+    return tracks_now
 
 
 def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, may_last: BoolArray) -> Array:
@@ -117,11 +117,7 @@ def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, m
 
 def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now: datetime, interval: float) -> datetime:
     """Return when the present deviation of a service began: with the first snapshot above the threshold, or with the
-    first of those that count as lasting.
-
-    Args:
-        interval: between snapshots, s.
-    """
+    first of those that count as lasting."""
     track = tracks.get(name)
     if track is None:
         return now
@@ -142,24 +138,21 @@ def next_threshold(
         scores: decisive scores of the mesh without alerts.
         before: threshold of the snapshot before, and its time; None while the mesh is younger than
             ``SETTLES_SECONDS``.
-        now: time, Unix, s.
     """
-    wanted = base
+    threshold = base
     if len(scores):
-        wanted = float(np.percentile(scores, policy.percentile)) + MARGIN
+        threshold = float(np.percentile(scores, policy.percentile)) + MARGIN
     if before is not None:
         level, at = before
-        most = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
-        wanted = min(max(wanted, level * (1 - most)), level * (1 + most))
-    return float(min(max(wanted, base), base + MAX_ABOVE))
+        max_step = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
+        threshold = min(max(threshold, level * (1 - max_step)), level * (1 + max_step))
+    return float(min(max(threshold, base), base + MAX_ABOVE))
 
 
 def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
-    """Return the tracks without some services."""
     gone = set(names)
     return tracks if gone.isdisjoint(tracks) else {name: track for name, track in tracks.items() if name not in gone}
 
 
 def _nth(table: Array, n: int, of: int) -> Array:
-    """Return the n-th largest of the first ``of`` columns, ``[M]``."""
     return np.sort(table[:, :of], axis=1)[:, of - n]

@@ -26,20 +26,22 @@ def add_trends(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
     """Return the verdict with the trend of each open incident; None if it cannot be said yet, or is recovering."""
     if not verdict.incidents:
         return verdict
-    return replace(verdict, incidents=tuple(replace(one, trend=_trend(one, window)) for one in verdict.incidents))
+    return replace(
+        verdict, incidents=tuple(replace(incident, trend=_trend(incident, window)) for incident in verdict.incidents)
+    )
 
 
 def _trend(incident: Incident, window: Sequence[MeshSnapshot]) -> IncidentTrend | None:
     if incident.recovering or not incident.suspects:
         return None
     newest = islice(reversed(window), MAX)
-    shown = [snapshot for snapshot in newest if snapshot.observed_at >= incident.since][::-1]
-    if len(shown) < MIN:
+    snapshots = [snapshot for snapshot in newest if snapshot.observed_at >= incident.since][::-1]
+    if len(snapshots) < MIN:
         return None
     first = incident.suspects[0]
     services = incident.affected if incident.scope else (first.service,)
     for reason in first.reasons:
-        values = _values(reason, services, shown)
+        values = _values(reason, services, snapshots)
         if len(values) >= MIN:
             sign = 1.0 if reason.observed >= reason.expected else -1.0
             trend = _compare([sign * (value - reason.expected) for value in values])
@@ -49,7 +51,6 @@ def _trend(incident: Incident, window: Sequence[MeshSnapshot]) -> IncidentTrend 
 
 
 def _compare(excess: Sequence[float]) -> IncidentTrend:
-    """Return how the last third of an excess differs from the first one."""
     third = len(excess) // 3
     before, now = (max(median(part), 0.0) for part in (excess[:third], excess[-third:]))
     if now >= FACTOR * before and now > 0:
@@ -57,38 +58,40 @@ def _compare(excess: Sequence[float]) -> IncidentTrend:
     return IncidentTrend.EASING if FACTOR * now <= before and before > 0 else IncidentTrend.STEADY
 
 
-def _values(reason: Reason, services: Sequence[str], shown: Sequence[MeshSnapshot]) -> list[float]:
+def _values(reason: Reason, services: Sequence[str], snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Return the values of a reason's metric, oldest first, without the snapshots that do not measure it; none if
     snapshots have no such metric.
     """
     if reason.source or reason.destination:
         ends = reason.source or services[0], reason.destination or services[0]
         metric = "requests_per_second" if reason.metric in _CALLS else reason.metric
-        return _call_values(ends, EdgeMetric(EDGE_METRICS.index(metric)), shown) if metric in EDGE_METRICS else []
+        return _call_values(ends, EdgeMetric(EDGE_METRICS.index(metric)), snapshots) if metric in EDGE_METRICS else []
     metric = "request_rate" if reason.metric == VANISHED else reason.metric
-    return _service_values(services, NodeMetric(NODE_METRICS.index(metric)), shown) if metric in NODE_METRICS else []
+    return (
+        _service_values(services, NodeMetric(NODE_METRICS.index(metric)), snapshots) if metric in NODE_METRICS else []
+    )
 
 
-def _service_values(services: Sequence[str], metric: NodeMetric, shown: Sequence[MeshSnapshot]) -> list[float]:
+def _service_values(services: Sequence[str], metric: NodeMetric, snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Return the sum of a metric over some services. Those that are absent get no requests."""
-    found, row = [], dict[str, int]()
-    for snapshot in shown:
+    values, row = [], dict[str, int]()
+    for snapshot in snapshots:
         row = find_rows(snapshot.node_ids, services, row)
         rows = list(row.values())
         if snapshot.node_observed[rows, metric].all() and (rows or metric is NodeMetric.REQUEST_RATE):
-            found.append(float(snapshot.node_features[rows, metric].sum()))
-    return found
+            values.append(float(snapshot.node_features[rows, metric].sum()))
+    return values
 
 
-def _call_values(ends: tuple[str, str], metric: EdgeMetric, shown: Sequence[MeshSnapshot]) -> list[float]:
+def _call_values(ends: tuple[str, str], metric: EdgeMetric, snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Return a metric of a call, from its source to its destination. One that is absent has no requests."""
-    found, row, at, index = [], dict[str, int](), np.zeros(0, np.int64), None
-    for snapshot in shown:
+    values, row, at, index = [], dict[str, int](), np.zeros(0, np.int64), None
+    for snapshot in snapshots:
         before, row = row, find_rows(snapshot.node_ids, ends, row)
         if snapshot.edge_index is not index or row != before:  # most snapshots share their calls
             index = snapshot.edge_index
             source, destination = (row.get(end, -1) for end in ends)
             at = np.flatnonzero((index[0] == source) & (index[1] == destination))
         if snapshot.edge_observed[at, metric].all() and (len(at) or metric is EdgeMetric.REQUESTS_PER_SECOND):
-            found.append(float(snapshot.edge_features[at, metric].sum()))
-    return found
+            values.append(float(snapshot.edge_features[at, metric].sum()))
+    return values

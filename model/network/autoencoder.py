@@ -41,9 +41,7 @@ class AutoencoderConfig:
     """Sizes of the network; part of every checkpoint.
 
     Attributes:
-        hidden: width of the first layer.
         embedding: width of the second, D.
-        heads: attention heads, H.
         trajectory: width of a call's temporal embedding, T.
         neighbours: most callers and most callees that a service attends to
             (:func:`model.state.topology.sample_neighbours`).
@@ -100,8 +98,10 @@ class Autoencoder(nn.Module):
 
     def _as_seen_by_sources(self, z_target: Tensor) -> Tensor:
         """Return ``[*, D]`` whose product with the embedding of a source is the logit without ``sparsity``."""
-        both = self.as_source.weight.t() @ self.as_target.weight  # <S a, T b> = <a, S^T T b>: one projection, not two
-        return nn.functional.linear(z_target, both)
+        projection = (
+            self.as_source.weight.t() @ self.as_target.weight
+        )  # <S a, T b> = <a, S^T T b>: one projection, not two
+        return nn.functional.linear(z_target, projection)
 
     def _expected_nodes(self, nodes: Tensor, from_callers: Tensor, from_callees: Tensor) -> Tensor:
         past = nodes[:, NODE_PAST]

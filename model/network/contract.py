@@ -82,14 +82,10 @@ class NetworkConfig(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
-    def embedding(self) -> int:
-        """Width of the embeddings, D."""
-        ...
+    def embedding(self) -> int: ...
 
     @property
-    def neighbours(self) -> int:
-        """Most callers and most callees that a service attends to."""
-        ...
+    def neighbours(self) -> int: ...
 
 
 class MeshNetwork(Protocol):
@@ -114,9 +110,7 @@ class MeshNetwork(Protocol):
     def __init__(self, config: Any) -> None: ...
 
     @property
-    def config(self) -> NetworkConfig:
-        """The sizes that it was built with."""
-        ...
+    def config(self) -> NetworkConfig: ...
 
     def forward(self, graph: MeshGraph) -> Decoding:
         """Run one pass over services and calls. All calls of the graph are decoded, present or vanished."""

@@ -101,8 +101,10 @@ class MeshLayer(nn.Module):
         from_callers = self.callers(x, trajectories, callers)
         from_callees = self.callees(x, trajectories, callees)
         own, norm = self.own, self.norm
-        joined = ops.join_sides(x, own.weight, own.bias, from_callers, from_callees, norm.weight, norm.bias, norm.eps)
-        return joined, from_callers, from_callees
+        embedding = ops.join_sides(
+            x, own.weight, own.bias, from_callers, from_callees, norm.weight, norm.bias, norm.eps
+        )
+        return embedding, from_callers, from_callees
 
 
 class Perceptron(nn.Module):

@@ -25,7 +25,7 @@ from model.state.change_impact import (
 )
 from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
 
-RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
+RATE_WEIGHT = 1000.0  # weight of the shipped exceedance rate, snapshots
 SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
 EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
@@ -63,26 +63,26 @@ class SeriesTail:
     exposure: IntArray
     impact: Array
 
-    def calibrate(self, predicted: Array) -> tuple[Array, Array, Array]:
+    def calibrate(self, prediction: Array) -> tuple[Array, Array, Array]:
         """Return the surprise of what neighbours do not explain, the surprise of the whole deviation, and the expected
         value in transformed units, ``[N, C]`` each.
 
         Args:
-            predicted: ``[N, C]`` deviations that the neighbours predict, sigmas.
+            prediction: ``[N, C]`` deviations that the neighbours predict, sigmas.
         """
         past, shipped = self.past, self.shipped
         if passes.are_compiled():
             tails = shipped.rate, shipped.mean_excess, shipped.shape, self.impact, self.exposure
-            levels = past.level, past.exceed_count, past.exceed_sum, past.now, predicted
+            levels = past.level, past.exceed_count, past.exceed_sum, past.now, prediction
             return passes.calibrate(_CONSTANTS, *tails, *levels, past.expected, past.spread, past.seen, past.observed)
-        share = explained_share(past.now, predicted)
+        share = explained_share(past.now, prediction)
         expected = past.expected + share * past.now * past.spread
         return self.surprise(past.level * (1 - share)), self.surprise(past.level), expected
 
     def surprise(self, level: Array) -> Array:
         """Return the surprise ``-log10 p`` of levels ``[SCALES, N, C]``, from 0 to 15: ``[N, C]``.
 
-        It is the strongest time scale's surprise, less ``log10`` of the number of scales (Bonferroni). Series without a
+        It is the strongest time scale's surprise, corrected for the number of scales (Bonferroni). Series without a
         measurement have surprise 0. Below the start of the tail, surprise rises linearly from 0 to the surprise of the
         start: ranks in the body carry little information, and only the tail decides.
         """
@@ -97,10 +97,10 @@ class SeriesTail:
 
     def _start(self) -> Array:
         """Return the surprise of a level at ``TAIL_START``, ``[SCALES, N, C]``."""
-        seen = np.minimum(self.past.seen, TAIL_MEMORY)
-        weighted = self.shipped.rate * np.float32(RATE_WEIGHT)
-        rate = (weighted[UNEXPOSED][:, None] + self.past.exceed_count) / (seen + np.float32(RATE_WEIGHT))
-        amid = (self.impact[BEGUN] + weighted) / (self.impact[SEEN] + RATE_WEIGHT)
+        snapshots = np.minimum(self.past.seen, TAIL_MEMORY)
+        shipped_count = self.shipped.rate * np.float32(RATE_WEIGHT)
+        rate = (shipped_count[UNEXPOSED][:, None] + self.past.exceed_count) / (snapshots + np.float32(RATE_WEIGHT))
+        amid = (self.impact[BEGUN] + shipped_count) / (self.impact[SEEN] + RATE_WEIGHT)
         for kind in (BESIDE, OWN):
             rate[:, self.exposure == kind] = amid[kind][:, None]
         return -np.log10(np.minimum(rate, np.float32(0.5)))
@@ -108,17 +108,17 @@ class SeriesTail:
     def _beyond(self, over: Array, scale: IntArray, row: IntArray, channel: IntArray) -> Array:
         """Return the additional surprise ``[F]`` of F levels that exceed the start of their tails by ``over``."""
         kind = self.exposure[row]
-        which = kind, scale, channel
+        index = kind, scale, channel
         calm = kind == UNEXPOSED
         count, total = (
-            np.where(calm, own[scale, row, channel], amid[which])
+            np.where(calm, own[scale, row, channel], amid[index])
             for own, amid in (
                 (self.past.exceed_count, self.impact[ABOVE]),
                 (self.past.exceed_sum, self.impact[EXCESS]),
             )
         )
-        excess = (total + self.shipped.mean_excess[which] * SCALE_WEIGHT) / (count + SCALE_WEIGHT)
-        shape = np.maximum(self.shipped.shape[which], 1e-3)
+        excess = (total + self.shipped.mean_excess[index] * SCALE_WEIGHT) / (count + SCALE_WEIGHT)
+        shape = np.maximum(self.shipped.shape[index], 1e-3)
         return np.log10(1 + shape * over / (excess * (1 - shape))) / shape
 
 

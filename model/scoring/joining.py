@@ -21,7 +21,6 @@ class Joined:
     Attributes:
         task: services and calls of all parts, each once; all of them count as core and owned.
         core: the row of each core service, for each part.
-        owned: the row of each owned call, for each part.
     """
 
     task: PartitionTask
@@ -35,8 +34,8 @@ def score_joined(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[P
     graphs = [join([tasks[index] for index in indices]) for indices in snapshots]
     scores: dict[int, PartitionScore] = {}
     found_all = score(network, [graph.task for graph in graphs])
-    for indices, joined, found in zip(snapshots, graphs, found_all, strict=True):
-        parts = [found] if len(indices) == 1 else split(found, joined, [tasks[index] for index in indices])
+    for indices, graph, joined_score in zip(snapshots, graphs, found_all, strict=True):
+        parts = [joined_score] if len(indices) == 1 else split(joined_score, graph, [tasks[index] for index in indices])
         scores.update(zip(indices, parts, strict=True))
     return [scores[index] for index in range(len(tasks))]
 
@@ -89,14 +88,13 @@ def join(parts: Sequence[PartitionTask]) -> Joined:
     )
 
 
-def split(found: PartitionScore, joined: Joined, parts: Sequence[PartitionTask]) -> list[PartitionScore]:
-    """The scores of the parts, from the scores of their joined graph."""
-    rows = zip(parts, joined.core, joined.owned, strict=True)
-    return [found.part_of(part.part, core, owned, part.boundary) for part, core, owned in rows]
+def split(joined_score: PartitionScore, graph: Joined, parts: Sequence[PartitionTask]) -> list[PartitionScore]:
+    rows = zip(parts, graph.core, graph.owned, strict=True)
+    return [joined_score.part_of(part.part, core, owned, part.boundary) for part, core, owned in rows]
 
 
 def _by_snapshot(tasks: Sequence[PartitionTask]) -> list[list[int]]:
-    """The positions of the tasks of each snapshot. A task whose snapshot is not known is alone."""
+    """Return each snapshot's tasks by position. A task whose snapshot is not known is alone."""
     positions: dict[str, list[int]] = {}
     for index, task in enumerate(tasks):
         positions.setdefault(task.snapshot or f"task {index}", []).append(index)
@@ -113,8 +111,7 @@ def _count(ids: Sequence[RowIds]) -> int:
 
 
 def _occurring(ids: Sequence[RowIds]) -> BoolArray:
-    """For each id up to the largest, whether it occurs."""
-    occurs = np.zeros(max((int(some.max()) + 1 for some in ids if len(some)), default=0), np.bool_)
-    for some in ids:
-        occurs[some] = True
+    occurs = np.zeros(max((int(rows.max()) + 1 for rows in ids if len(rows)), default=0), np.bool_)
+    for rows in ids:
+        occurs[rows] = True
     return occurs

@@ -35,7 +35,7 @@ class ReconstructionInput:
     Attributes:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.
         embeddings: float32 ``[S, D]`` of the sampled services.
-        known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
+        pairs: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
             no non-calls even if they were not made in this snapshot.
         mean: float32 ``[D]``, mean embedding of all services.
         boundary: float32 ``[B, D]`` embeddings of services with calls from or to other parts: both ends of such a call
@@ -46,7 +46,7 @@ class ReconstructionInput:
     call_error: float
     calls: int
     embeddings: Array
-    known: IntArray
+    pairs: IntArray
     mean: Array
     boundary: Array = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     crossing: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
@@ -55,7 +55,7 @@ class ReconstructionInput:
 def sample_services(state: MeshState) -> IntArray:
     """Return the rows ``[S]`` of the services whose pairs are looked at, ascending; all of them in a small mesh.
 
-    It is a systematic sample: evenly spaced rows from a random first one, which takes a tenth of the time of single
+    It is a systematic sample: evenly spaced rows from a random first one, ten times as fast as single
     draws. It depends on the mesh and on the time of its newest snapshot, so that a repeated snapshot and every replica
     have the same one.
     """
@@ -68,7 +68,6 @@ def sample_services(state: MeshState) -> IntArray:
 
 
 def error_of_calls(logits: Array) -> float:
-    """Return the sum of ``(1 - p)^2`` over calls with these logits."""
     if not len(logits):
         return 0.0
     missing = 1 / (1 + np.exp(logits.clip(-30, 30)))
@@ -76,55 +75,53 @@ def error_of_calls(logits: Array) -> float:
 
 
 def reconstruction_input(
-    sampled: IntArray, edge_index: IntArray, present: BoolArray, structure: Array, embeddings: Array, mean: Array
+    sample: IntArray, edge_index: IntArray, present: BoolArray, structure: Array, embeddings: Array, mean: Array
 ) -> ReconstructionInput:
     """Return what the loss needs.
 
     Args:
-        edge_index: ``[2, E]`` of the mesh.
         present: bool ``[E]``: whether the call was made in this snapshot.
         structure: float32 ``[E]`` logits of the calls within parts; not a number between parts.
         embeddings: float32 ``[S, D]`` of the sampled services.
-        mean: float32 ``[D]``, mean embedding of all services.
     """
     source, destination = edge_index
     to_others = source != destination
     logits = structure[present & np.isfinite(structure) & to_others]
-    highest = max(int(edge_index.max(initial=0)), int(sampled[-1])) if len(sampled) else -1
-    if highest >= len(sampled):  # not all services, or not the first ones
+    highest = max(int(edge_index.max(initial=0)), int(sample[-1])) if len(sample) else -1
+    if highest >= len(sample):  # not all services, or not the first ones
         position = np.full(1 + highest, -1)
-        position[sampled] = np.arange(len(sampled))
+        position[sample] = np.arange(len(sample))
         source, destination = position[source], position[destination]
         to_others &= (source >= 0) & (destination >= 0)
-    known = np.stack([source[to_others], destination[to_others]])
-    return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, known, mean)
+    pairs = np.stack([source[to_others], destination[to_others]])
+    return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, pairs, mean)
 
 
-def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput) -> float | None:
+def reconstruction_loss(network: MeshNetwork, inputs: ReconstructionInput) -> float | None:
     """Return L_recon, 0 to 1; None if nothing is called."""
-    calls = given.calls + given.crossing.shape[1]
+    calls = inputs.calls + inputs.crossing.shape[1]
     if not calls:
         return None
     device = next(network.parameters()).device
-    z = torch.from_numpy(given.embeddings).to(device)
+    z = torch.from_numpy(inputs.embeddings).to(device)
     with torch.inference_mode():
         errors: Array = _structure_of_pairs(network, z).sigmoid_().square_().cpu().numpy()
-        between = _structure_between(network, given).cpu().numpy()
-    errors[given.known[0], given.known[1]] = 0
+        between = _structure_between(network, inputs).cpu().numpy()
+    errors[inputs.pairs[0], inputs.pairs[1]] = 0
     np.fill_diagonal(errors, 0)
-    pairs = len(z) * (len(z) - 1) - given.known.shape[1]
-    of_calls = (given.call_error + error_of_calls(between)) / calls
+    pairs = len(z) * (len(z) - 1) - inputs.pairs.shape[1]
+    of_calls = (inputs.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
     return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
 
 
-def _structure_between(network: MeshNetwork, given: ReconstructionInput) -> torch.Tensor:
+def _structure_between(network: MeshNetwork, inputs: ReconstructionInput) -> torch.Tensor:
     """Return the logits ``[X]`` of the calls between parts."""
-    if not given.crossing.shape[1]:
+    if not inputs.crossing.shape[1]:
         return torch.zeros(0)
     device = next(network.parameters()).device
-    z = torch.from_numpy(np.array(given.boundary)).to(device)
-    source, target = torch.from_numpy(np.array(given.crossing)).to(device)
+    z = torch.from_numpy(np.array(inputs.boundary)).to(device)
+    source, target = torch.from_numpy(np.array(inputs.crossing)).to(device)
     return network.structure(z, z, source, target)
 
 

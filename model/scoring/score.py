@@ -1,4 +1,4 @@
-"""Scoring of one part of a mesh: a pure function of its arguments, so that any replica can score any part.
+"""Scoring of a mesh part: a pure function of its arguments, so that any replica can score any part.
 
 Deviations from the past and the standing among other services are computed over the whole mesh before the cut and
 arrive as inputs. Tails need the memory of a series and stay with the state. So no state travels.
@@ -36,13 +36,13 @@ class PartitionTask:
         edges: float32 ``[e, EDGE_INPUTS]``; owned calls first.
         edge_index: int32 ``[2, e]`` rows of ``nodes``.
         attended_callers, attended_callees: bool ``[e]``.
-        core: number of rows of ``nodes`` that are core.
-        owned: number of rows of ``edges`` that are owned.
+        core: number of core rows in ``nodes``.
+        owned: number of owned rows in ``edges``.
         boundary: int64 rows of core services whose embeddings are returned: services with calls to other parts, and
             the sample for the reconstruction loss.
         snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
-        services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
-        calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
+        services: int32 ``[n]``, rows of these services in that snapshot.
+        calls: int32 ``[e]``, rows of these calls in that snapshot.
         topology: of an uncut mesh, whose neighbours are sorted already; None: they are sorted for the pass.
     """
 
@@ -67,7 +67,7 @@ class PartitionTask:
 
     @property
     def halo(self) -> int:
-        """Number of services of other parts, which are computed there too."""
+        """Number of services that belong to other parts and are computed there too."""
         return len(self.nodes) - self.core
 
 
@@ -94,7 +94,7 @@ class PartitionScore:
     def part_of(
         self, part: int, core: IntArray | slice, owned: IntArray | slice, boundary: IntArray | BoolArray
     ) -> "PartitionScore":
-        """Return the score of one of the parts that were scored together, with ``embeddings`` of all services.
+        """Return a part's score from the score of all parts together, with ``embeddings`` of all services.
 
         Args:
             core, owned: rows of its core services and owned calls.
@@ -182,8 +182,8 @@ def sum_rows(table: Array) -> Array:
 
 def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:
     """Combine parts into one graph without calls between them."""
-    if len(tasks) == 1 and (known := _topology_of(tasks[0])) is not None:
-        index, sides = known.edge_index, [known.callers, known.callees]
+    if len(tasks) == 1 and (topology := _topology_of(tasks[0])) is not None:
+        index, sides = topology.edge_index, [topology.callers, topology.callees]
     else:
         offsets = np.cumsum([0, *(len(task.nodes) for task in tasks)])
         index = np.concatenate(
@@ -204,14 +204,14 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
         to_tensor([t.nodes for t in tasks]),
         to_tensor([t.edges for t in tasks]),
         to_tensor([index]),
-        *(Neighbourhoods(*(to_device(torch.from_numpy(one), device) for one in side)) for side in sides),
+        *(Neighbourhoods(*(to_device(torch.from_numpy(array), device) for array in side)) for side in sides),
     )
 
 
 def _topology_of(task: PartitionTask) -> Topology | None:
     """Return the topology of an uncut mesh if it still is the one of the task; None if it has to be found out."""
-    known = task.topology
-    if known is None or task.edge_index is not known.ends:
+    topology = task.topology
+    if topology is None or task.edge_index is not topology.ends:
         return None
-    parts = len(task.nodes), known.edge_index, task.attended_callers, task.attended_callees
-    return known if known.is_of(*parts) else None
+    parts = len(task.nodes), topology.edge_index, task.attended_callers, task.attended_callees
+    return topology if topology.is_of(*parts) else None

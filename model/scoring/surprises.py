@@ -13,7 +13,7 @@ from model.state.mesh_state import MeshState, Observation
 
 @dataclass(frozen=True, slots=True)
 class Surprises:
-    """Calibrated surprise of every series of a mesh, ``-log10 p`` from 0 to 15.
+    """Calibrated surprise of a mesh's series, ``-log10 p`` from 0 to 15.
 
     Attributes:
         node, edge: ``[N, 9]``, ``[E, 5]``: after subtracting what the neighbours explain.
@@ -46,11 +46,11 @@ class MeshScores:
     scored: BoolArray
 
 
-def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, edge_tail: Tail) -> Surprises:
+def surprises(observation: Observation, mesh_scores: MeshScores, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Compute the surprise of every series, with and without the share that neighbours explain."""
     o = observation
-    node = SeriesTail(node_tail, o.node, o.node_exposure, o.node_impact).calibrate(decoded.node_expected)
-    edge = SeriesTail(edge_tail, o.edge, o.edge_exposure, o.edge_impact).calibrate(decoded.edge_expected)
+    node = SeriesTail(node_tail, o.node, o.node_exposure, o.node_impact).calibrate(mesh_scores.node_expected)
+    edge = SeriesTail(edge_tail, o.edge, o.edge_exposure, o.edge_impact).calibrate(mesh_scores.edge_expected)
     return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 
@@ -78,14 +78,14 @@ def assemble_scores(
     if len(scores) == 1 and len(scores[0][0]) == nodes:  # one part, whose arrays have the rows of the mesh
         only = scores[0][2]
         return MeshScores(only.node_expected, only.edge_expected, only.structure, np.ones(nodes, bool))
-    decoded = MeshScores(
+    mesh_scores = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
         np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
         np.zeros(edges, np.float32),
         np.zeros(nodes, bool),
     )
     for core, owned, score in scores:
-        decoded.node_expected[core], decoded.edge_expected[owned] = score.node_expected, score.edge_expected
-        decoded.structure[owned], decoded.scored[core] = score.structure, True
-    decoded.structure[crossing] = np.nan
-    return decoded
+        mesh_scores.node_expected[core], mesh_scores.edge_expected[owned] = score.node_expected, score.edge_expected
+        mesh_scores.structure[owned], mesh_scores.scored[core] = score.structure, True
+    mesh_scores.structure[crossing] = np.nan
+    return mesh_scores

@@ -39,32 +39,32 @@ def align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tu
     row_of.update((name, len(state.node_ids) + i) for i, name in enumerate(new_names))
     node_rows = np.fromiter((row_of[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
     width = max(len(row_of), 1)
-    known = state.edge_index[0] * width + state.edge_index[1]
+    known_keys = state.edge_index[0] * width + state.edge_index[1]
     ends = node_rows[snapshot.edge_index]
     keys = ends[0] * width + ends[1]
-    order = stable_order(known, width * width)
-    ordered = known[order]
-    place = np.searchsorted(ordered, keys)
-    found = np.zeros(len(keys), bool)
-    inside = place < len(known)
-    found[inside] = ordered[place[inside]] == keys[inside]
+    order = stable_order(known_keys, width * width)
+    sorted_keys = known_keys[order]
+    place = np.searchsorted(sorted_keys, keys)
+    is_known = np.zeros(len(keys), bool)
+    inside = place < len(known_keys)
+    is_known[inside] = sorted_keys[place[inside]] == keys[inside]
     edge_rows = np.empty(len(keys), np.int64)
-    edge_rows[found] = order[place[found]]
-    edge_rows[~found] = len(known) + np.arange((~found).sum())
+    edge_rows[is_known] = order[place[is_known]]
+    edge_rows[~is_known] = len(known_keys) + np.arange((~is_known).sum())
     node_absent = np.append(state.node_absent + 1, np.zeros(len(new_names), np.int32)).astype(np.int32)
-    edge_absent = np.append(state.edge_absent + 1, np.zeros((~found).sum(), np.int32)).astype(np.int32)
+    edge_absent = np.append(state.edge_absent + 1, np.zeros((~is_known).sum(), np.int32)).astype(np.int32)
     node_absent[node_rows] = 0
     edge_absent[edge_rows] = 0
     return (
         replace(
             state,
             node_ids=(*state.node_ids, *new_names),
-            edge_index=np.concatenate([state.edge_index, ends[:, ~found]], axis=1),
+            edge_index=np.concatenate([state.edge_index, ends[:, ~is_known]], axis=1),
             node_absent=node_absent,
             edge_absent=edge_absent,
             node_unmeasured=np.append(state.node_unmeasured, np.zeros(len(new_names), np.int32)).astype(np.int32),
             node_counts=state.node_counts.add_rows(len(new_names)),
-            edge_counts=state.edge_counts.add_rows(int((~found).sum())),
+            edge_counts=state.edge_counts.add_rows(int((~is_known).sum())),
             node_history=np.concatenate([state.node_history, new_history(len(new_names))], axis=1),
         ),
         node_rows,
@@ -73,7 +73,6 @@ def align_rows(state: MeshState, snapshot: MeshSnapshot, window_size: int) -> tu
 
 
 def _forget_absent(state: MeshState, window_size: int) -> MeshState:
-    """Remove the services and calls that were absent for more than W snapshots."""
     nodes = state.node_absent < window_size
     edges = (state.edge_absent < window_size) & nodes[state.edge_index].all(axis=0)
     if nodes.all() and edges.all():
@@ -123,21 +122,21 @@ def start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> Mesh
     )
 
 
-def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> None:
+def _start_from_neighbours(filters: Array, known_count: int, edge_index: IntArray) -> None:
     """Start new services from the mean of their callers' and callees' filters, in place. Only the centre is their
     own."""
     source, destination = edge_index
-    count = filters.shape[1] - known
+    count = filters.shape[1] - known_count
     total = np.zeros((count, filters.shape[0], filters.shape[2]), np.float64)
     links = np.zeros(count)
     for new, old in ((source, destination), (destination, source)):
-        pairs = (new >= known) & (old < known)
-        np.add.at(total, new[pairs] - known, filters[:, old[pairs]].swapaxes(0, 1))
-        np.add.at(links, new[pairs] - known, 1)
-    linked = np.flatnonzero(links)
-    mean = total[linked] / links[linked, None, None]
-    filters[:, known + linked] = mean.swapaxes(0, 1)
-    filters[SEEN, known:] = 0
+        pairs = (new >= known_count) & (old < known_count)
+        np.add.at(total, new[pairs] - known_count, filters[:, old[pairs]].swapaxes(0, 1))
+        np.add.at(links, new[pairs] - known_count, 1)
+    linked_rows = np.flatnonzero(links)
+    mean = total[linked_rows] / links[linked_rows, None, None]
+    filters[:, known_count + linked_rows] = mean.swapaxes(0, 1)
+    filters[SEEN, known_count:] = 0
 
 
 def align_channels(
@@ -208,5 +207,5 @@ def share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) ->
     last = state.window[-1] if state.window else None
     if last is None or snapshot.node_ids != last.node_ids:
         return replace(snapshot, node_ids=tuple(map(state.node_ids.__getitem__, rows.tolist())))
-    same = np.array_equal(snapshot.edge_index, last.edge_index)
-    return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
+    is_same = np.array_equal(snapshot.edge_index, last.edge_index)
+    return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if is_same else snapshot.edge_index)

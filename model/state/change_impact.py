@@ -33,23 +33,22 @@ def no_impact(channels: int) -> Array:
     return np.zeros((4, EXPOSURES, SCALES, channels), np.float32)
 
 
-def exposures(changed: BoolArray, late: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntArray]:
+def exposures(is_changed: BoolArray, late: BoolArray, edge_index: IntArray) -> tuple[IntArray, IntArray]:
     """Return the exposure of services ``[N]`` and of calls ``[E]`` to planned changes.
 
     Args:
-        changed: ``[N]`` services that are being changed.
+        is_changed: ``[N]`` services that are being changed.
         late: ``[N]`` changed services whose neighbours do not show it any more.
-        edge_index: ``[2, E]``.
     """
-    node, edge = np.full(len(changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
-    if changed.any():
+    node, edge = np.full(len(is_changed), UNEXPOSED), np.full(edge_index.shape[1], UNEXPOSED)
+    if is_changed.any():
         source, destination = edge_index
-        early = changed & ~late
+        early = is_changed & ~late
         edge[early[source]] = BESIDE
-        edge[changed[destination]] = OWN
+        edge[is_changed[destination]] = OWN
         node[source[early[destination]]] = BESIDE
         edge[(node[destination] == BESIDE) & (edge == UNEXPOSED)] = BESIDE
-        node[changed] = OWN
+        node[is_changed] = OWN
     return node, edge
 
 
@@ -60,7 +59,7 @@ def find_worse(deviation: Deviation, channels: tuple[Channel, ...]) -> BoolArray
     return (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
 
 
-def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
+def settled_series(exposure: IntArray, keeps_level: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
     """Return the series ``[N, C]`` to which a planned change sets a new usual level when it is over.
 
     A new version may be somewhat slower permanently. One that has become far slower has not proved itself: its level
@@ -68,10 +67,10 @@ def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel,
 
     Args:
         exposure: ``[N]`` to the changes that are over with this snapshot.
-        kept: ``[N]`` rows that keep their usual level: in an alert, or worse than before.
+        keeps_level: ``[N]`` rows that keep their usual level: in an alert, or worse than before.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
-    return ((exposure != UNEXPOSED) & ~kept)[:, None] & settles
+    return ((exposure != UNEXPOSED) & ~keeps_level)[:, None] & settles
 
 
 def hold_levels(
@@ -87,12 +86,12 @@ def hold_levels(
         rows: ``[N]`` with a new version.
     """
     is_held = np.array([channel.name in HELD for channel in channels])
-    held = rows[:, None] & is_held & (np.abs(deviation.now) > CLIP)
-    if not held.any():
+    holds = rows[:, None] & is_held & (np.abs(deviation.now) > CLIP)
+    if not holds.any():
         return after
     after = after.copy()
     levels = slice(CENTRE, SLOW_VARIANCE + 1)
-    after[levels] = np.where(held, before[levels], after[levels])
+    after[levels] = np.where(holds, before[levels], after[levels])
     return after
 
 
@@ -103,15 +102,15 @@ def update_impact(impact: Array, deviation: Deviation, exposure: IntArray, muted
         exposure: ``[N]``; unexposed rows are not counted.
         muted: ``[N]`` rows that are not learned from.
     """
-    counted = (exposure != UNEXPOSED) & ~muted
-    if not counted.any():
+    is_counted = (exposure != UNEXPOSED) & ~muted
+    if not is_counted.any():
         return impact
     impact = impact.copy()
     for kind in (BESIDE, OWN):
-        rows = np.flatnonzero(counted & (exposure == kind))
+        rows = np.flatnonzero(is_counted & (exposure == kind))
         if len(rows):
-            found = tally_snapshot(deviation, rows)
-            impact[:, kind] += found - impact[:, kind] * np.minimum(found[SEEN] / IMPACT_MEMORY, 1)
+            counts = tally_snapshot(deviation, rows)
+            impact[:, kind] += counts - impact[:, kind] * np.minimum(counts[SEEN] / IMPACT_MEMORY, 1)
     return impact
 
 
@@ -119,9 +118,9 @@ def tally_snapshot(deviation: Deviation, rows: IntArray) -> Array:
     """Return the counts of these rows in one snapshot, ``[4, SCALES, C]``."""
     level, observed = deviation.level[:, rows], deviation.observed[rows]
     above = (level > TAIL_START) & observed
-    seen = np.broadcast_to(observed.sum(axis=0), above.sum(axis=1).shape)
+    snapshots = np.broadcast_to(observed.sum(axis=0), above.sum(axis=1).shape)
     excess = np.where(above, level - np.float32(TAIL_START), 0)
-    begun = above.copy()
+    begins = above.copy()
     scale, row, channel = np.nonzero(above)
-    begun[above] = deviation.starts_spell(scale, rows[row], channel)
-    return np.stack([seen, begun.sum(axis=1), above.sum(axis=1), excess.sum(axis=1)]).astype(np.float32)
+    begins[above] = deviation.starts_spell(scale, rows[row], channel)
+    return np.stack([snapshots, begins.sum(axis=1), above.sum(axis=1), excess.sum(axis=1)]).astype(np.float32)

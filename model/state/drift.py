@@ -45,7 +45,6 @@ class Trained:
 
     Attributes:
         node_rate, edge_rate: float32 ``[exposures, scales, channels]``, how often a channel enters its shipped tail.
-        reference: what training meshes look like; None: not known.
     """
 
     node_rate: Array
@@ -58,21 +57,20 @@ def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
     return sequence % max(1, round(seconds / interval_seconds)) == 0
 
 
-def observe_drift(state: MeshState, observation: Observation, at: datetime, trained: Trained) -> MeshState:
+def observe_drift(state: MeshState, observation: Observation, at: datetime, training: Trained) -> MeshState:
     """Return the state after a snapshot with the snapshot in its sketch."""
     if not is_due(state.sequence, state.interval_seconds, SAMPLE_SECONDS):
         return state
     sketch, block = state.drift, int(at.timestamp() // BLOCK_SECONDS)
     if block != sketch.block:
         if sketch.samples >= MIN_SAMPLES:
-            sketch = _judge(sketch, state, trained)
+            sketch = _judge(sketch, state, training)
         sketch = replace(sketch, counts=no_values(), samples=0, block=block)
     counts = sketch.counts + count_snapshot(state, observation)
     return replace(state, drift=replace(sketch, counts=counts, samples=sketch.samples + 1))
 
 
 def count_snapshot(state: MeshState, observation: Observation) -> ValueCounts:
-    """Count the values of a snapshot; ``state`` is the one after it."""
     nodes, edges = observation.node_present, observation.edge_present
     source, destination = state.edge_index[:, edges]
     degrees = np.stack([np.bincount(end, minlength=len(nodes)) for end in (destination, source)], axis=1)
@@ -90,46 +88,48 @@ def limits_of(reference: TrainingReference | None) -> Array:
     return limits
 
 
-def tail_decades(state: MeshState, trained: Trained) -> Array:
+def tail_decades(state: MeshState, training: Trained) -> Array:
     """Return how much more often than in training each channel enters its tail, ``[CHANNELS]``, decades."""
-    tables = ((state.node_filters, trained.node_rate), (state.edge_filters, trained.edge_rate))
+    tables = ((state.node_filters, training.node_rate), (state.edge_filters, training.edge_rate))
     decades = []
     for filters, rate in tables:
         snapshots = np.minimum(filters[SEEN], TAIL_MEMORY).sum(axis=0)
         expected = (rate[UNEXPOSED] * snapshots).sum(axis=0)
-        counted = filters[EXCEED_COUNT].sum(axis=(0, 1))
-        decades.append(np.log10((counted + TAIL_WEIGHT) / (expected + TAIL_WEIGHT)))
+        exceedances = filters[EXCEED_COUNT].sum(axis=(0, 1))
+        decades.append(np.log10((exceedances + TAIL_WEIGHT) / (expected + TAIL_WEIGHT)))
     return np.concatenate(decades).astype(np.float32)
 
 
-def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSketch:
+def _judge(sketch: DriftSketch, state: MeshState, training: Trained) -> DriftSketch:
     """Compare the block that is complete with its references, and add it to the week."""
     slot = sketch.block % SLOTS
     counts = sketch.counts
     measured = counts.values.sum(axis=1)
     shares = counts.values / np.maximum(measured, np.float32(1e-6))[:, None]
     missing = (counts.missing / np.maximum(counts.possible, 1)).astype(np.float32)
-    tails = tail_decades(state, trained)
-    made = state.edge_absent * state.interval_seconds <= MADE_SECONDS
-    ends = hash_ends(state.node_ids, state.edge_index[:, made])
+    tails = tail_decades(state, training)
+    is_made = state.edge_absent * state.interval_seconds <= MADE_SECONDS
+    ends = hash_ends(state.node_ids, state.edge_index[:, is_made])
     calls = sketch.calls.add(ends, sketch.block, sketch.block - SLOTS * DAYS)
     recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
     recent[slot], blocks[slot] = shares, sketch.block
-    distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
+    distances, moved_shares, limits = no_distances(), no_distances(), limits_of(training.reference)
 
     def compare(reference: Reference, p: Array, q: Array) -> None:
-        rows, known = ROWS[reference, Kind.VALUES], (p.sum(axis=1) > 0) & (q.sum(axis=1) > 0)
-        distances[rows] = np.where(known, population_stability_index(p, q), np.nan)
-        moved[rows] = np.where(known, moved_share(p, q), np.nan)
+        rows, is_known = ROWS[reference, Kind.VALUES], (p.sum(axis=1) > 0) & (q.sum(axis=1) > 0)
+        distances[rows] = np.where(is_known, population_stability_index(p, q), np.nan)
+        moved_shares[rows] = np.where(is_known, moved_share(p, q), np.nan)
 
-    if trained.reference is not None and (blocks > sketch.block - SLOTS).all():
-        compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
+    if training.reference is not None and (blocks > sketch.block - SLOTS).all():
+        compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), training.reference.shares)
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= MIN_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
-        changed = calls.changed_shares(sketch.block, SLOTS * DAYS)
+        churn_shares = calls.changed_shares(sketch.block, SLOTS * DAYS)
         rows = ROWS[Reference.WEEK, Kind.VALUES]
-        moved[rows] = np.maximum(moved[rows] - MOVED_BESIDE * np.where(ARE_CALLS, changed[1], changed[0]), 0)
+        moved_shares[rows] = np.maximum(
+            moved_shares[rows] - MOVED_BESIDE * np.where(ARE_CALLS, churn_shares[1], churn_shares[0]), 0
+        )
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
         distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
@@ -150,8 +150,8 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         calls=calls,
         distances=distances,
         ratios=distances / limits,
-        moved=moved,
-        since=np.where(above & ~(moved < least_moved(len(state.node_ids))), began, 0.0),
+        moved=moved_shares,
+        since=np.where(above & ~(moved_shares < least_moved(len(state.node_ids))), began, 0.0),
         judged=sketch.block,
     )
 

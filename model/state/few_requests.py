@@ -64,24 +64,21 @@ class Counts:
 
     @classmethod
     def none(cls, rows: int) -> "Counts":
-        """Return the counts of new services or calls."""
         return cls(tuple(np.zeros((LAST, 2, rows), np.uint16)), np.zeros((3, rows), np.float32))
 
     def add_rows(self, rows: int) -> "Counts":
-        """Return the counts with new services or calls at the end."""
         new = Counts.none(rows)
         return Counts(
-            tuple(np.concatenate(both, axis=1) for both in zip(self.recent, new.recent, strict=True)),
+            tuple(np.concatenate(pair, axis=1) for pair in zip(self.recent, new.recent, strict=True)),
             np.concatenate([self.usual, new.usual], axis=1),
         )
 
-    def keep_rows(self, kept: BoolArray) -> "Counts":
-        """Return the counts of some of the services or calls."""
-        return Counts(tuple(of[:, kept] for of in self.recent), self.usual[:, kept])
+    def keep_rows(self, rows: BoolArray) -> "Counts":
+        return Counts(tuple(of[:, rows] for of in self.recent), self.usual[:, rows])
 
 
 def count_failures(
-    counts: Counts, deviation: Deviation, filters: Floats, measured: BoolArray, requests: Floats, paused: BoolArray
+    counts: Counts, deviation: Deviation, filters: Floats, measured: BoolArray, requests: Floats, is_paused: BoolArray
 ) -> tuple[Deviation, Counts, Floats]:
     """Count the failures of a snapshot, and return what they say where requests are few.
 
@@ -94,27 +91,38 @@ def count_failures(
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
             place.
         filters: before the snapshot, ``[13, N, C]``.
-        measured: ``[N, C]``.
         requests: in the snapshot, ``[N]``; many if unknown.
-        paused: ``[N]`` rows that may be part of an incident.
+        is_paused: ``[N]`` rows that may be part of an incident.
 
     Returns:
         The deviation, the counts with this snapshot, and the surprise ``[N]`` of lasting failures that only many
         snapshots show, decades.
     """
-    past, seen = filters[LONG], filters[SEEN]
-    level, value, known = deviation.level, deviation.value, deviation.observed
+    past, measurements = filters[LONG], filters[SEEN]
+    level, value, observed = deviation.level, deviation.value, deviation.observed
     if passes.are_compiled():
         newest, usual, surprise = passes.count_failures(
-            *(_CONSTANTS, counts.recent, counts.usual, past, seen, measured, requests, paused, level, value, known)
+            *(
+                _CONSTANTS,
+                counts.recent,
+                counts.usual,
+                past,
+                measurements,
+                measured,
+                requests,
+                is_paused,
+                level,
+                value,
+                observed,
+            )
         )
         return deviation, Counts((newest, *counts.recent[:-1]), usual), surprise
-    counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, paused)
+    counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, is_paused)
     surprise = np.zeros(len(value), np.float32)
     lasting = past[:, ERROR] > np.float32(MIN_LONG)
     in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
     is_busy = (requests >= COUNTED) & measured[:, ERROR]
-    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0) & ~is_busy)
+    rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (measurements[:, ERROR] > 0) & ~is_busy)
     is_one = (counts.recent[0][0, rows] < SEVERAL * PARTS) & ~lasting[rows]
     is_one &= level[1:, rows, ERROR].max(axis=0, initial=0) <= TAIL_START
     level[0, rows[is_one], ERROR] = np.minimum(level[0, rows[is_one], ERROR], np.float32(CLIP))
@@ -124,17 +132,17 @@ def count_failures(
     return deviation, counts, surprise
 
 
-def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, paused: BoolArray) -> Counts:
+def _add(counts: Counts, value: Floats, measured: BoolArray, requests: Floats, is_paused: BoolArray) -> Counts:
     """Count this snapshot, and let the oldest one become usual unless an incident was near."""
-    counted = measured & (requests < COUNTED)
-    made = np.where(counted, requests, 0).astype(np.float64)
-    failed = np.where(counted & (value > np.float32(NO_FAILURE)), made * CHANNEL.invert(value), 0)
-    newest = np.rint(np.stack([failed, made]) * PARTS).astype(np.uint16)
-    rested = np.where(paused, np.float32(0), counts.usual[2] + np.float32(1))
+    is_counted = measured & (requests < COUNTED)
+    request_counts = np.where(is_counted, requests, 0).astype(np.float64)
+    failure_counts = np.where(is_counted & (value > np.float32(NO_FAILURE)), request_counts * CHANNEL.invert(value), 0)
+    newest = np.rint(np.stack([failure_counts, request_counts]) * PARTS).astype(np.uint16)
+    rest = np.where(is_paused, np.float32(0), counts.usual[2] + np.float32(1))
     oldest = counts.recent[-1].astype(np.float32) / np.float32(PARTS)
-    learned = counts.usual[:2] * np.float32(1 - FORGET) + oldest
-    usual = np.where(rested > LAST, learned, counts.usual[:2])
-    return Counts((newest, *counts.recent[:-1]), np.concatenate([usual, rested[None]]))
+    usual_now = counts.usual[:2] * np.float32(1 - FORGET) + oldest
+    usual = np.where(rest > LAST, usual_now, counts.usual[:2])
+    return Counts((newest, *counts.recent[:-1]), np.concatenate([usual, rest[None]]))
 
 
 def _compare(
@@ -147,38 +155,40 @@ def _compare(
     surprise: Floats,
 ) -> None:
     """Set levels, values and surprise of some rows ``[k]``, in place; the other arrays are ``[N]``."""
-    failed, made = np.stack([of[:, rows] for of in counts.recent], axis=1).astype(np.float64) / PARTS
+    failure_counts, request_counts = np.stack([of[:, rows] for of in counts.recent], axis=1).astype(np.float64) / PARTS
     before, made_before, _ = counts.usual[:, rows].astype(np.float64)
     is_few, lasts = requests[rows] < ENOUGH, lasting[rows]
     is_unsure = is_few & (made_before > 0)
-    failures, lately = (np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failed, made))
-    found, of_filters = compare_counts(failures, lately, before, made_before), deviation.level[:, rows, ERROR]
-    levels = np.where(in_question[rows] & (made_before > 0), np.minimum(found, of_filters), of_filters)
-    going_on = continues(failed, made)
-    levels[-1] = np.where(is_unsure, found[-1] * going_on, levels[-1])
+    failures, lately = (
+        np.stack([of[:snapshots].sum(axis=0) for snapshots in SCALES]) for of in (failure_counts, request_counts)
+    )
+    levels_by_count, of_filters = compare_counts(failures, lately, before, made_before), deviation.level[:, rows, ERROR]
+    levels = np.where(in_question[rows] & (made_before > 0), np.minimum(levels_by_count, of_filters), of_filters)
+    going_on = continues(failure_counts, request_counts)
+    levels[-1] = np.where(is_unsure, levels_by_count[-1] * going_on, levels[-1])
     deviation.level[:, rows, ERROR] = levels
-    share, taken = share_lately(failed, made)
-    known = is_few & (taken > 0)
-    deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
+    share, count = share_lately(failure_counts, request_counts)
+    has_share = is_few & (count > 0)
+    deviation.value[rows[has_share], ERROR] = CHANNEL.forward(share[has_share].astype(np.float32))
     deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
     more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
     matters = lasts & (lately[-1] < LAST * COUNTED) & (more >= MATERIAL)
-    together = failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1)
+    together = failure_counts.reshape(-1, TOGETHER, len(rows)).sum(axis=1)
     apart = np.minimum(together, np.maximum(np.sort(together, axis=0)[1], AT_ONCE)).sum(axis=0)
     rare = _decades(compare_counts(apart, lately[-1], before, made_before))
     surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MAX) * going_on, 0)
 
 
-def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:
+def compare_counts(failure_counts: Array, request_counts: Array, before: Array, made_before: Array) -> Array:
     """Return by how many sigmas more of the requests fail than before; 0 if nothing is known about the time before.
 
     If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
     binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
     failure as the correction for counts: within 0.2 sigmas of the exact quantile.
     """
-    total = failed + before
-    expected = total * made / np.maximum(made + made_before, _TINY)
-    later = np.maximum(failed - 0.5, expected)
+    total = failure_counts + before
+    expected = total * request_counts / np.maximum(request_counts + made_before, _TINY)
+    later = np.maximum(failure_counts - 0.5, expected)
     earlier = np.maximum(total - later, _TINY)
     usual = np.maximum(total - expected, _TINY)
     ratio = np.maximum(later, _TINY) / np.maximum(expected, _TINY)
@@ -192,19 +202,21 @@ def _decades(sigmas: Array) -> Array:
     return np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
 
 
-def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:
+def share_lately(failure_counts: Array, request_counts: Array) -> tuple[Array, Array]:
     """Return the share of failures among the last ``ENOUGH`` requests, ``[k]``, and their number.
 
     Args:
-        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+        failure_counts, request_counts: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    taken = np.clip(ENOUGH - (made.cumsum(axis=0) - made), 0, made)
-    counted: Array = taken.sum(axis=0)
-    share: Array = (failed * taken / np.maximum(made, _TINY)).sum(axis=0) / np.maximum(counted, _TINY)
-    return share, counted
+    requests = np.clip(ENOUGH - (request_counts.cumsum(axis=0) - request_counts), 0, request_counts)
+    total: Array = requests.sum(axis=0)
+    share: Array = (failure_counts * requests / np.maximum(request_counts, _TINY)).sum(axis=0) / np.maximum(
+        total, _TINY
+    )
+    return share, total
 
 
-def continues(failed: Array, made: Array) -> Array:
+def continues(failure_counts: Array, request_counts: Array) -> Array:
     """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
     many requests succeeded since the last failure that this is hardly by chance.
 
@@ -212,11 +224,13 @@ def continues(failed: Array, made: Array) -> Array:
     both ends are failures. Requests before the first failure say nothing about it.
 
     Args:
-        failed, made: failures and requests in each snapshot, ``[T, k]``, newest first.
+        failure_counts, request_counts: failures and requests in each snapshot, ``[T, k]``, newest first.
     """
-    until_last = np.cumsum(failed, axis=0) > 0
-    from_first = np.cumsum(failed[::-1], axis=0)[::-1] > 0
-    share = (failed.sum(axis=0) - 0.5) / np.maximum((made * (until_last & from_first)).sum(axis=0), _TINY)
-    since = (made * ~until_last).sum(axis=0)
+    until_last = np.cumsum(failure_counts, axis=0) > 0
+    from_first = np.cumsum(failure_counts[::-1], axis=0)[::-1] > 0
+    share = (failure_counts.sum(axis=0) - 0.5) / np.maximum(
+        (request_counts * (until_last & from_first)).sum(axis=0), _TINY
+    )
+    since = (request_counts * ~until_last).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
     return np.clip(chance / np.float32(BY_CHANCE), 0, 1)

@@ -1,4 +1,4 @@
-"""Filters: the memory of one channel of one service or call, and the deviation from it.
+"""Filters: the memory of one channel in one service or call, and the deviation from it.
 
 A filter is thirteen numbers with O(1) work per snapshot: a fast and a slow pair of robust centre and variance, the
 deviation averaged over 4 and 16 snapshots (its trajectory), how often the channel was seen, and how often and how far
@@ -52,7 +52,7 @@ _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """Deviation of each channel of N rows from its own past; C channels.
+    """Deviation of N rows from their own past in C channels.
 
     Attributes:
         now: float32 ``[N, C]`` sigmas, in this snapshot.
@@ -89,12 +89,12 @@ class Deviation:
         return np.abs(past) < RESTED[scale]
 
 
-def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
+def new_filters(count: int, mesh_filters: Array, channels: tuple[Channel, ...]) -> Array:
     """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh."""
     filters = np.zeros((SLOTS, count, len(channels)), np.float32)
     for c, channel in enumerate(channels):
-        settled = known[SLOW_VARIANCE, known[SEEN, :, c] >= PRIOR_WEIGHT, c]
-        filters[[VARIANCE, SLOW_VARIANCE], :, c] = np.median(settled) if len(settled) >= 5 else channel.prior**2
+        variances = mesh_filters[SLOW_VARIANCE, mesh_filters[SEEN, :, c] >= PRIOR_WEIGHT, c]
+        filters[[VARIANCE, SLOW_VARIANCE], :, c] = np.median(variances) if len(variances) >= 5 else channel.prior**2
     return filters
 
 
@@ -104,7 +104,7 @@ def update_filters(
     measured: BoolArray,
     noise: Array,
     muted: BoolArray,
-    paused: BoolArray,
+    is_paused: BoolArray,
     channels: tuple[Channel, ...],
     requests: Array | None = None,
 ) -> tuple[Deviation, Array]:
@@ -121,43 +121,43 @@ def update_filters(
         filters: ``[13, N, C]``; not changed.
         value, measured, noise: ``[N, C]`` transformed values, which of them were measured, and their sampling variance.
         muted: ``[N]`` rows whose tails do not learn.
-        paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
+        is_paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
         requests: ``[N]`` in the snapshot; None: many.
     """
     floor, two_sided, alone, weight = _settings(channels)
     if requests is None:
         requests = np.full(filters.shape[1], MANY, np.float32)
     if passes.are_compiled():
-        updated, now, level, expected, spread, known = passes.update_filters(
-            _CONSTANTS, floor, two_sided, alone, weight, filters, value, noise, measured, muted, paused, requests
+        filters_after, now, level, expected, spread, is_known = passes.update_filters(
+            _CONSTANTS, floor, two_sided, alone, weight, filters, value, noise, measured, muted, is_paused, requests
         )
-        return _deviation(filters, value, now, level, expected, spread, known), updated
+        return _deviation(filters, value, now, level, expected, spread, is_known), filters_after
     before, filters = filters, filters.copy()
-    seen = before[SEEN]
-    first = measured & (seen == 0)
+    measurements = before[SEEN]
+    first = measured & (measurements == 0)
     if first.any():
         for slot in (CENTRE, SLOW_CENTRE):
             filters[slot] = np.where(first, value, filters[slot])
-    known = measured & (seen > 0)
-    uncertainty = 1 + 1 / np.maximum(seen, 1)  # the centre itself is uncertain while it is young
+    is_known = measured & (measurements > 0)
+    uncertainty = 1 + 1 / np.maximum(measurements, 1)  # the centre itself is uncertain while it is young
     fast, spread = _score(value, filters, CENTRE, noise, floor, uncertainty)
     slow, slow_spread = _score(value, filters, SLOW_CENTRE, noise, floor, uncertainty)
     nearer = np.abs(slow) < np.abs(fast)
     limit = np.where(requests[:, None] < alone, np.float32(CLIP), np.float32(LIMIT))
-    now = np.where(known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
+    now = np.where(is_known & (fast * slow > 0), np.where(nearer, slow, fast), 0).clip(-limit, limit)
     past_short, past_long = before[SHORT], before[LONG]
     expected = np.where(nearer, filters[SLOW_CENTRE], filters[CENTRE])
-    learns = measured & ~(paused[:, None] & (np.abs(now) >= CLIP))
+    learns = measured & ~(is_paused[:, None] & (np.abs(now) >= CLIP))
     _learn(filters, CENTRE, value, spread, FAST, learns)
     _learn(filters, SLOW_CENTRE, value, slow_spread, SLOW, learns)
-    bounded = now.clip(-BOUND, BOUND)
-    filters[SHORT] += np.where(measured, bounded - past_short, 0) * np.float32(SHORT_RATE)
-    filters[LONG] += np.where(measured, bounded - past_long, 0) * np.float32(LONG_RATE)
+    contribution = now.clip(-BOUND, BOUND)
+    filters[SHORT] += np.where(measured, contribution - past_short, 0) * np.float32(SHORT_RATE)
+    filters[LONG] += np.where(measured, contribution - past_long, 0) * np.float32(LONG_RATE)
     filters[SEEN] += measured
     sure = np.minimum(requests[:, None] * weight, np.float32(1))
     level = _levels(now, filters[SHORT], filters[LONG], sure, channels)
     spread = np.where(nearer, slow_spread, spread)
-    deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, known)
+    deviation = _deviation(before, value, now.astype(np.float32), level, expected, spread, is_known)
     _count_tail(filters, deviation, muted)
     return deviation, filters
 
@@ -179,15 +179,14 @@ def _settings(channels: tuple[Channel, ...]) -> tuple[Array, BoolArray, Array, A
 
 
 def _deviation(
-    before: Array, value: Array, now: Array, level: Array, expected: Array, spread: Array, known: BoolArray
+    before: Array, value: Array, now: Array, level: Array, expected: Array, spread: Array, observed: BoolArray
 ) -> Deviation:
-    """Put together the deviation from the filters ``before`` the snapshot."""
     return Deviation(
         now=now,
         past_short=before[SHORT],
         past_long=before[LONG],
         level=level,
-        observed=known,
+        observed=observed,
         value=value,
         expected=expected,
         spread=spread,
@@ -205,19 +204,19 @@ def temper_young(deviation: Deviation, channels: tuple[Channel, ...]) -> Deviati
     :data:`BOUND` or more counts in full: no error of a centre is that large. Errors are not part of this, because no
     service has to fail when it is young.
     """
-    seen = deviation.seen
-    young = seen < YOUNG
+    measurements = deviation.seen
+    young = measurements < YOUNG
     if not young.any():
         return deviation
-    tempered = np.array([channel.name != "error_rate" for channel in channels])
-    young &= deviation.observed & tempered & (np.abs(deviation.now) < BOUND)
+    is_tempered = np.array([channel.name != "error_rate" for channel in channels])
+    young &= deviation.observed & is_tempered & (np.abs(deviation.now) < BOUND)
     level = deviation.level.copy()
     for scale, of_noise in ((1, SHORT_SCALE), (2, LONG_SCALE)):
-        level[scale] *= np.where(young, np.sqrt((seen + 1) / (seen + of_noise**2)), np.float32(1))
+        level[scale] *= np.where(young, np.sqrt((measurements + 1) / (measurements + of_noise**2)), np.float32(1))
     return replace(deviation, level=level)
 
 
-def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, moderate: float) -> Array:
+def accept_level(filters: Array, deviation: Deviation, accepts: BoolArray, moderate: float) -> Array:
     """Return filters to which the present level of some series is normal.
 
     A deviation up to ``moderate`` becomes normal at once. Beyond that, the fast centre moves by the average deviation
@@ -225,17 +224,17 @@ def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, mode
 
     Args:
         filters: ``[13, N, C]`` after this snapshot; not changed.
-        accepted: ``[N, C]`` series whose level is accepted, if they were measured.
+        accepts: ``[N, C]`` series whose level is accepted, if they were measured.
         moderate: transformed units.
     """
-    accepted = deviation.observed & accepted
-    if not accepted.any():
+    accepts = deviation.observed & accepts
+    if not accepts.any():
         return filters
     filters = filters.copy()
     over = deviation.value - deviation.expected
     level = deviation.expected + np.where(np.abs(over) <= moderate, over, filters[SHORT] * deviation.spread)
-    filters[CENTRE] = np.where(accepted, level, filters[CENTRE])
-    filters[SHORT : LONG + 1] = np.where(accepted, 0, filters[SHORT : LONG + 1])
+    filters[CENTRE] = np.where(accepts, level, filters[CENTRE])
+    filters[SHORT : LONG + 1] = np.where(accepts, 0, filters[SHORT : LONG + 1])
     return filters
 
 
@@ -253,12 +252,12 @@ def _score(
 
 def _learn(filters: Array, centre: int, value: Array, spread: Array, forget: float, measured: BoolArray) -> None:
     """Move one pair of centre and variance, in place. Young filters move faster, like a plain mean."""
-    seen = filters[SEEN]
+    measurements = filters[SEEN]
     reach = np.float32(CLIP) * spread
     innovation = np.where(measured, np.clip(value - filters[centre], -reach, reach), 0)
     change = np.float32(CLIP_CONSISTENCY) * innovation**2 - filters[centre + 1]
-    filters[centre + 1] += np.where(measured, np.maximum(forget, 1 / (seen + PRIOR_WEIGHT)) * change, 0)
-    filters[centre] += np.maximum(forget, 1 / (seen + 1)) * innovation
+    filters[centre + 1] += np.where(measured, np.maximum(forget, 1 / (measurements + PRIOR_WEIGHT)) * change, 0)
+    filters[centre] += np.maximum(forget, 1 / (measurements + 1)) * innovation
 
 
 def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[Channel, ...]) -> Array:
@@ -287,9 +286,9 @@ def _levels(now: Array, short: Array, long: Array, sure: Array, channels: tuple[
 
 def _confirmed(average: Array, recent: Array) -> Array:
     """Return the share of an average, 0 to 1, that more recent deviations confirm."""
-    remembered = np.abs(average) > MEMORABLE
-    share = recent / np.where(remembered, np.float32(SUPPORT) * average, 1)
-    return np.where(remembered, share.clip(0, 1), np.float32(1))
+    is_memorable = np.abs(average) > MEMORABLE
+    share = recent / np.where(is_memorable, np.float32(SUPPORT) * average, 1)
+    return np.where(is_memorable, share.clip(0, 1), np.float32(1))
 
 
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:

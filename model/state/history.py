@@ -26,7 +26,6 @@ def new_history(count: int) -> History:
 
 
 def block_length(interval_seconds: float) -> int:
-    """Return the snapshots of a block."""
     return max(1, round(BLOCK_SECONDS / interval_seconds))
 
 
@@ -51,16 +50,16 @@ def highest(blocks: History) -> History:
 def append_block(history: History, node_ids: Sequence[str], snapshots: Sequence[MeshSnapshot]) -> History:
     """Return the history ``[BLOCKS, N, 3]`` with one block more, and without the oldest."""
     total = np.zeros(history.shape[1:])
-    seen = np.zeros(history.shape[1:])
+    counts = np.zeros(history.shape[1:])
     row_of = {name: row for row, name in enumerate(node_ids)}
     rows: dict[int, IntArray] = {}  # consecutive snapshots often share one tuple of names
     for snapshot in snapshots:
         key = id(snapshot.node_ids)
         if key not in rows:
             rows[key] = np.fromiter((row_of.get(n, -1) for n in snapshot.node_ids), np.int64, snapshot.num_nodes)
-        known = rows[key] >= 0
-        at, observed = rows[key][known], snapshot.node_observed[known][:, METRICS]
-        total[at] += np.where(observed, snapshot.node_features[known][:, METRICS], 0)
-        seen[at] += observed
-    block = np.where(seen > 0, np.minimum(total / np.maximum(seen, 1), MAX), np.nan)
+        is_known = rows[key] >= 0
+        at, observed = rows[key][is_known], snapshot.node_observed[is_known][:, METRICS]
+        total[at] += np.where(observed, snapshot.node_features[is_known][:, METRICS], 0)
+        counts[at] += observed
+    block = np.where(counts > 0, np.minimum(total / np.maximum(counts, 1), MAX), np.nan)
     return np.concatenate([history[1:], block[None].astype(np.float16)])

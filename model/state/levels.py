@@ -35,13 +35,17 @@ def adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) ->
     """
     if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
         return state
-    most = np.inf if seconds > BASELINE_SECONDS else UNSEEN_CHANGE
+    max_change = np.inf if seconds > BASELINE_SECONDS else UNSEEN_CHANGE
     alerted = state.memory.is_alerted(state.node_ids)
     rows = ~alerted, ~calls_at(alerted, state.edge_index)
     return replace(
         state,
-        node_filters=_move_centres(state.node_filters, values.node, values.node_observed, rows[0], NODE_CHANNELS, most),
-        edge_filters=_move_centres(state.edge_filters, values.edge, values.edge_observed, rows[1], EDGE_CHANNELS, most),
+        node_filters=_move_centres(
+            state.node_filters, values.node, values.node_observed, rows[0], NODE_CHANNELS, max_change
+        ),
+        edge_filters=_move_centres(
+            state.edge_filters, values.edge, values.edge_observed, rows[1], EDGE_CHANNELS, max_change
+        ),
     )
 
 
@@ -70,13 +74,13 @@ def accept_another_load(state: MeshState, values: ChannelValues, rows: BoolArray
 
 
 def _move_centres(
-    filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], most: float
+    filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], max_change: float
 ) -> Array:
-    """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most.
-    Errors keep their centres, and if ``most`` is limited, latencies move less."""
+    """Return filters whose fast centres moved to these rows' values ``[N, C]``, by ``max_change`` at most.
+    Errors keep their centres, and if ``max_change`` is limited, latencies move less."""
     moves = np.array([channel.name != "error_rate" for channel in channels])
-    slower = min(most, UNSEEN_SLOWER) if most < ANY_CHANGE else most
-    limit = np.array([slower if channel.name in TIMES else most for channel in channels])
+    slower = min(max_change, UNSEEN_SLOWER) if max_change < ANY_CHANGE else max_change
+    limit = np.array([slower if channel.name in TIMES else max_change for channel in channels])
     filters = filters.copy()
     change = np.clip(value - filters[CENTRE], -limit, limit)
     filters[CENTRE] += np.where(observed & rows[:, None] & moves, change, 0)
@@ -89,26 +93,26 @@ def accept_incident(state: MeshState, incident: str) -> MeshState:
     Raises:
         KeyError: no open incident has this id.
     """
-    found = next((one for one in state.memory.open if one.id == incident), None)
-    if found is None:
+    open_incident = next((candidate for candidate in state.memory.open if candidate.id == incident), None)
+    if open_incident is None:
         raise KeyError(incident)
-    if found.scope:
-        traffic = accept_traffic(state.traffic, found.members)
+    if open_incident.scope:
+        traffic = accept_traffic(state.traffic, open_incident.members)
         return replace(state, traffic=traffic, memory=state.memory.accept(incident))
-    services = {*found.members, *(suspect.service for suspect in found.suspects[:1])}
+    services = {*open_incident.members, *(suspect.service for suspect in open_incident.suspects[:1])}
     return replace(accept_services(state, services), memory=state.memory.accept(incident))
 
 
 def accept_services(state: MeshState, services: Collection[str]) -> MeshState:
     """Return the state to which the present level of these services, and of the calls from and to them, is normal: the
     median of the last ``LATELY`` snapshots."""
-    accepted = mark_services(state.node_ids, set(services))
+    is_accepted = mark_services(state.node_ids, set(services))
     node, edge = channels_of_window(state, LATELY)
     source, destination = state.edge_index
-    calls = accepted[source] | accepted[destination]
+    calls = is_accepted[source] | is_accepted[destination]
     return replace(
         state,
-        node_filters=_accept(state.node_filters, node, accepted),
+        node_filters=_accept(state.node_filters, node, is_accepted),
         edge_filters=_accept(state.edge_filters, edge, calls),
     )
 
@@ -116,8 +120,8 @@ def accept_services(state: MeshState, services: Collection[str]) -> MeshState:
 def _accept(filters: Array, level: Array, rows: BoolArray) -> Array:
     """Move both centres of these rows ``[N]`` to the level ``[N, C]``, where it is a number."""
     filters = filters.copy()
-    accepted = rows[:, None] & np.isfinite(level)
+    is_accepted = rows[:, None] & np.isfinite(level)
     for slot in (CENTRE, SLOW_CENTRE):
-        filters[slot] = np.where(accepted, level, filters[slot])
-    filters[SHORT : LONG + 1] = np.where(accepted, 0, filters[SHORT : LONG + 1])
+        filters[slot] = np.where(is_accepted, level, filters[slot])
+    filters[SHORT : LONG + 1] = np.where(is_accepted, 0, filters[SHORT : LONG + 1])
     return filters

@@ -42,9 +42,8 @@ class MeshState:
         learned: snapshots that baselines learned from, warm-up included.
         observed_at: time of the newest counted snapshot.
         learned_at: time of the newest snapshot learned from.
-        interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first; stored separately.
-        memory: open incidents, and the memory of alerting and of the threshold.
+        memory: open incidents, and what alerting and the threshold remember.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 
@@ -110,5 +109,5 @@ class Observation:
 def topology_of(state: MeshState) -> Topology:
     """Return what follows from the calls of a mesh: the state's own if its calls are still the same."""
     parts = len(state.node_ids), state.edge_index, state.attended_callers, state.attended_callees
-    known = state.topology
-    return known if known is not None and known.is_of(*parts) else Topology(*parts)
+    topology = state.topology
+    return topology if topology is not None and topology.is_of(*parts) else Topology(*parts)

@@ -55,7 +55,6 @@ def observe(
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
         neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.topology`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
-        longest_gap: s without a snapshot, after which open incidents are given up.
         entry_points: node ids that get requests from outside although other services call them too.
 
     Returns:
@@ -166,22 +165,22 @@ class _Lessons:
 def _find_lessons(state: MeshState, another_load: BoolArray, now: datetime) -> _Lessons:
     """Return what is learned from a snapshot; ``another_load`` are the services ``[N]`` with a new load."""
     memory, names = state.memory, state.node_ids
-    alerted, changed = memory.is_alerted(names), memory.has_new_version(names, but=DELETIONS)
+    alerted, is_changed = memory.is_alerted(names), memory.has_new_version(names, but=DELETIONS)
     # A new service has no past to be compared with, announced or not. Its neighbours have one.
     arriving = largest_of_rows(state.node_filters[SEEN]) < min(KNOWN, MOST_OF_TIME * state.learned)
-    late = mark_services(names, memory.late) | (arriving & ~changed)
+    late = mark_services(names, memory.late) | (arriving & ~is_changed)
     # What began before a planned change is not its effect. A member of an incident that is not far from its own past
     # is there because its neighbours are.
-    changed = (changed | arriving) & ~(alerted & memory.is_above_threshold(names))
-    exposure, edge_exposure = exposures(changed, late, state.edge_index)
+    is_changed = (is_changed | arriving) & ~(alerted & memory.is_above_threshold(names))
+    exposure, edge_exposure = exposures(is_changed, late, state.edge_index)
     suspicious = memory.is_suspicious(names, now) & (exposure == UNEXPOSED)
     # A service that came to a known mesh has no past yet that an incident could spoil.
     is_new = state.node_filters[SEEN, :, RATE] < min(NEW_SERVICE, MOST_OF_TIME * state.learned)
-    paused = (alerted | suspicious) & ~(another_load | is_new)
+    is_paused = (alerted | suspicious) & ~(another_load | is_new)
     # Services in an open incident, suspicious ones, and those muted because they may be in one, are not learned from.
-    involved = memory.is_in_incident(names) | memory.active_mutes.is_muted(names) | suspicious
-    of_calls = _Masks(edge_exposure, calls_at(involved, state.edge_index), calls_at(paused, state.edge_index))
-    return _Lessons(alerted, changed, arriving, late, _Masks(exposure, involved, paused), of_calls)
+    is_involved = memory.is_in_incident(names) | memory.active_mutes.is_muted(names) | suspicious
+    of_calls = _Masks(edge_exposure, calls_at(is_involved, state.edge_index), calls_at(is_paused, state.edge_index))
+    return _Lessons(alerted, is_changed, arriving, late, _Masks(exposure, is_involved, is_paused), of_calls)
 
 
 class _Learned(NamedTuple):
@@ -210,8 +209,8 @@ def _learn(
     requests = count_requests(noise, observed)
     muted = masks.involved | (masks.exposure != UNEXPOSED)
     deviation, after = update_filters(filters, value, observed, noise, muted, masks.paused, channels, requests)
-    tempered = temper_young(deviation, channels)
-    deviation, counts, failures = count_failures(counts, tempered, filters, observed, requests, masks.paused)
+    young_deviation = temper_young(deviation, channels)
+    deviation, counts, failures = count_failures(counts, young_deviation, filters, observed, requests, masks.paused)
     return _Learned(
         deviation, after, counts, update_impact(impact, deviation, masks.exposure, masks.involved), failures
     )
@@ -230,21 +229,21 @@ def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _
     if state.memory.expiring_changes:
         expiring = mark_services(state.node_ids, state.memory.expiring_changes)
         over, edge_over = exposures(expiring, lessons.late, state.edge_index)
-        kept = lessons.alerted | find_worse(node.deviation, NODE_CHANNELS)
+        keeps_level = lessons.alerted | find_worse(node.deviation, NODE_CHANNELS)
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.
         worse = find_worse(edge.deviation, EDGE_CHANNELS) & ~node.deviation.observed[destination, P50]
-        settles = settled_series(over, kept, NODE_CHANNELS)
+        settles = settled_series(over, keeps_level, NODE_CHANNELS)
         node_filters = accept_level(node_filters, node.deviation, settles, HARMLESS)
-        settles = settled_series(edge_over, lessons.alerted[source] | kept[destination] | worse, EDGE_CHANNELS)
+        settles = settled_series(edge_over, lessons.alerted[source] | keeps_level[destination] | worse, EDGE_CHANNELS)
         edge_filters = accept_level(edge_filters, edge.deviation, settles, HARMLESS)
     return node_filters, edge_filters
 
 
 def _observe_traffic(
-    state: MeshState, values: ChannelValues, presence: Presence, now: datetime, named: AbstractSet[str]
+    state: MeshState, values: ChannelValues, presence: Presence, now: datetime, entry_points: AbstractSet[str]
 ) -> MeshState:
-    """Count the requests from outside in a snapshot; ``named`` are entry points that other services call too."""
-    rows = np.flatnonzero(find_entry_points(state.node_ids, state.edge_index, named))
+    """Count the requests from outside in a snapshot; ``entry_points`` are entry points that other services call too."""
+    rows = np.flatnonzero(find_entry_points(state.node_ids, state.edge_index, entry_points))
     requests = measure_requests(rows, values, presence, state.edge_absent == 0, state.edge_index)
     elapsed = (now - state.observed_at).total_seconds() if state.observed_at else state.interval_seconds
     names = tuple(state.node_ids[row] for row in rows.tolist())
@@ -262,9 +261,9 @@ def _robust_z_scores(value: Array, observed: BoolArray) -> Array:
 
 
 def _medians(value: Array, observed: BoolArray, count: IntArray) -> Array:
-    """Return the upper median ``[C]`` of the observed rows of each column. One sort of all columns is far cheaper than
+    """Return each column's upper median ``[C]`` over its observed rows. One sort of all columns is far cheaper than
     separate medians."""
-    ordered = np.where(observed, value, np.float32(np.inf)).T.copy()
-    ordered.sort(axis=1)
-    middle = ordered[np.arange(len(ordered)), np.minimum(count // 2, ordered.shape[1] - 1)]
+    sorted_columns = np.where(observed, value, np.float32(np.inf)).T.copy()
+    sorted_columns.sort(axis=1)
+    middle = sorted_columns[np.arange(len(sorted_columns)), np.minimum(count // 2, sorted_columns.shape[1] - 1)]
     return np.where(count > 0, middle, np.float32(0))

@@ -68,8 +68,6 @@ def find_presence(
 
     Args:
         node_filters, edge_filters: ``[13, n, 9]``, ``[13, e, 5]`` before the snapshot; rows added with it are missing.
-        edge_index: ``[2, E]``.
-        interval_seconds: between snapshots, s.
     """
     count = len(rows.node_features)
     source, destination = edge_index
@@ -86,35 +84,40 @@ def find_presence(
     drop = (node_usual - rows.node_features[:, RATE])[destination]
     receives_less = rows.node_observed[destination, RATE] & (drop > RECEIVED_SHARE * edge_usual)
     missing = ~measured & was_measured
-    unreported = ~present & ~reports_calls[source] & measured[source]
-    agreed = missing & (np.bincount(destination, unreported, count) >= 2)
-    stopped = ~present & reports_calls[source]
-    stopped |= unreported & (receives_less | fails[source] | agreed[destination])
+    is_unreported = ~present & ~reports_calls[source] & measured[source]
+    is_agreed = missing & (np.bincount(destination, is_unreported, count) >= 2)
+    is_stopped = ~present & reports_calls[source]
+    is_stopped |= is_unreported & (receives_less | fails[source] | is_agreed[destination])
     if not missing.any():
-        return Presence(measured, missing, missing, stopped)
-    unanswered = present & rows.edge_observed[:, ERROR] & (rows.edge_features[:, ERROR] >= FAILING)
-    expected = np.bincount(destination, edge_usual * (present | stopped), count)
-    lost = np.bincount(destination, edge_usual * (unanswered | stopped), count)
-    gone = missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected)
+        return Presence(measured, missing, missing, is_stopped)
+    is_unanswered = present & rows.edge_observed[:, ERROR] & (rows.edge_features[:, ERROR] >= FAILING)
+    expected = np.bincount(destination, edge_usual * (present | is_stopped), count)
+    lost_requests = np.bincount(destination, edge_usual * (is_unanswered | is_stopped), count)
+    gone = missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost_requests >= LOST_SHARE * expected)
     # A service without callers, such as an entry point, is missed by its callees: those that it mainly calls receive
     # less.
     mainly = edge_usual >= MAIN_SHARE * np.maximum(node_usual[destination], 1e-6)
     expected = np.bincount(source, edge_usual * (mainly & ~present & rows.node_observed[destination, RATE]), count)
     less = mainly & ~present & rows.node_observed[destination, RATE] & (drop >= MISSED_SHARE * edge_usual)
-    lost = np.bincount(source, edge_usual * less, count)
+    lost_requests = np.bincount(source, edge_usual * less, count)
     # One that gets its requests almost only from this service, and still gets them, is better evidence.
     works = edge_usual >= SOLE_SHARE * np.maximum(node_usual[destination], 1e-6)
     works &= ~present & rows.node_observed[destination, RATE] & (drop <= (1 - MISSED_SHARE) * edge_usual)
-    denied = np.bincount(source, works & (edge_usual * interval_seconds >= FEWEST_REQUESTS), count) > 0
-    gone |= missing & (expected * interval_seconds >= FEWEST_REQUESTS) & (lost >= LOST_SHARE * expected) & ~denied
-    return Presence(measured, gone, missing & ~gone, stopped)
+    is_denied = np.bincount(source, works & (edge_usual * interval_seconds >= FEWEST_REQUESTS), count) > 0
+    gone |= (
+        missing
+        & (expected * interval_seconds >= FEWEST_REQUESTS)
+        & (lost_requests >= LOST_SHARE * expected)
+        & ~is_denied
+    )
+    return Presence(measured, gone, missing & ~gone, is_stopped)
 
 
 def _usual_traffic(filters: Array, offset: float, count: int) -> tuple[Array, BoolArray]:
     """Return the usual traffic of each row, ``[count]`` 1/s, and whether any was ever measured. Both are 0 for rows
     that have no filters yet."""
-    known = filters.shape[1]
-    rate, seen = np.zeros(count, np.float32), np.zeros(count, bool)
-    seen[:known] = filters[SEEN, :, RATE] > 0
-    rate[:known] = np.where(seen[:known], np.maximum(np.exp(filters[CENTRE, :, RATE]) - np.float32(offset), 0), 0)
-    return rate, seen
+    rows = filters.shape[1]
+    rate, was_measured = np.zeros(count, np.float32), np.zeros(count, bool)
+    was_measured[:rows] = filters[SEEN, :, RATE] > 0
+    rate[:rows] = np.where(was_measured[:rows], np.maximum(np.exp(filters[CENTRE, :, RATE]) - np.float32(offset), 0), 0)
+    return rate, was_measured

@@ -85,9 +85,6 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
 def unpack_step(data: bytes, full: IncidentMemory) -> IncidentMemory:
     """Read the bytes of :func:`pack_step`.
 
-    Args:
-        full: the memory of the full state before it.
-
     Raises:
         IncompatibleWeights: the bytes are not a step, or have another layout.
     """
@@ -102,18 +99,17 @@ def _take_apart(value: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
     """Return the fields of a dataclass without its arrays, which are added to ``arrays`` under their paths."""
     document = {}
     for field in _stored(type(value)):
-        one, name = getattr(value, field.name), prefix + field.name
-        if isinstance(one, np.ndarray) or field.name in NUMBERS or (isinstance(one, tuple) and _are_arrays(one)):
-            arrays[name] = np.array(one) if isinstance(one, tuple) else one
-        elif is_dataclass(one):
-            document[field.name] = _take_apart(one, f"{name}.", arrays)
+        item, name = getattr(value, field.name), prefix + field.name
+        if isinstance(item, np.ndarray) or field.name in NUMBERS or (isinstance(item, tuple) and _are_arrays(item)):
+            arrays[name] = np.array(item) if isinstance(item, tuple) else item
+        elif is_dataclass(item):
+            document[field.name] = _take_apart(item, f"{name}.", arrays)
         else:
-            document[field.name] = msgspec.to_builtins(one, enc_hook=float)
+            document[field.name] = msgspec.to_builtins(item, enc_hook=float)
     return document
 
 
 def _put_together(kind: type[T], document: Mapping[str, Any], prefix: str, arrays: Arrays) -> T:
-    """Return the dataclass of which :func:`_take_apart` made a document and arrays."""
     values: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in _stored(kind):
@@ -136,8 +132,8 @@ def _renew_drift(document: dict[str, Any], arrays: Arrays) -> None:
     within a week, and nothing else depends on it."""
     empty: Arrays = {}
     fresh = _take_apart(DriftSketch(), "drift.", empty)
-    fixed = {name: array.shape for name, array in empty.items() if not name.startswith("drift.calls.")}
-    if empty.keys() - arrays.keys() or any(arrays[name].shape != shape for name, shape in fixed.items()):
+    shapes = {name: array.shape for name, array in empty.items() if not name.startswith("drift.calls.")}
+    if empty.keys() - arrays.keys() or any(arrays[name].shape != shape for name, shape in shapes.items()):
         document["drift"] = fresh
         arrays.update(empty)
 
@@ -185,7 +181,7 @@ def _join_arrays(document: dict[str, Any], arrays: Arrays) -> bytes:
     pieces: list[memoryview] = []
     size = 0
     # Arrays of large items first: then each one is aligned.
-    for name, array in sorted(arrays.items(), key=lambda one: (-one[1].itemsize, one[0])):
+    for name, array in sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0])):
         pieces.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         header[name] = {
             "dtype": DTYPES[array.dtype],
@@ -199,7 +195,6 @@ def _join_arrays(document: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], Arrays]:
-    """Return the document and the arrays of these bytes."""
     arrays = load(data)
     document = json.loads(arrays.pop("document").tobytes())
     if document["layout"] != LAYOUT:

@@ -35,7 +35,6 @@ def sort_neighbours(listener: IntArray, speaker: IntArray, attended: BoolArray, 
 
     Args:
         listener, speaker: ``[E]`` rows of the service that attends to each call, and of the other one.
-        attended: ``[E]``.
     """
     edges = np.flatnonzero(attended)
     of = listener[edges]
@@ -83,35 +82,23 @@ class Topology:
 
     @cached_property
     def callers(self) -> SortedNeighbours:
-        """The callers that each service attends to."""
         source, destination = self.edge_index
         return sort_neighbours(destination, source, self.attended_callers, self.services)
 
     @cached_property
     def callees(self) -> SortedNeighbours:
-        """The callees that each service attends to."""
         source, destination = self.edge_index
         return sort_neighbours(source, destination, self.attended_callees, self.services)
 
     @cached_property
-    def outgoing_counts(self) -> IntArray:
-        """Number of calls that each service makes, ``[N]``."""
-        return np.bincount(self.edge_index[0], minlength=self.services)
-
-    @cached_property
-    def incoming_counts(self) -> IntArray:
-        """Number of calls to each service, ``[N]``."""
-        return np.bincount(self.edge_index[1], minlength=self.services)
-
-    @cached_property
     def chances_as_caller(self) -> Array:
-        """``log10`` of the number of calls that each service makes, ``[N]``; 0 if it makes none."""
-        return _decades(self.outgoing_counts)
+        """``log10`` of each service's outgoing calls, ``[N]``; 0 if it makes none."""
+        return _decades(np.bincount(self.edge_index[0], minlength=self.services))
 
     @cached_property
     def chances_as_callee(self) -> Array:
-        """``log10`` of the number of calls to each service, ``[N]``; 0 if there are none."""
-        return _decades(self.incoming_counts)
+        """``log10`` of each service's incoming calls, ``[N]``; 0 if there are none."""
+        return _decades(np.bincount(self.edge_index[1], minlength=self.services))
 
 
 def _decades(counts: NDArray[np.integer]) -> Array:
@@ -125,36 +112,35 @@ def calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
     return services[edge_index[0]] | services[edge_index[1]]
 
 
-def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> BoolArray:
+def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, limit: int) -> BoolArray:
     """Select the calls that each service attends to on one side: those with most traffic and, if there are more than
-    ``most``, at most one from another namespace.
+    ``limit``, at most one from another namespace.
 
     The limit is a property of the model. It is applied when the topology changes, and is the same for a whole mesh and
     for its parts. Without the rule for namespaces, every part of a cut mesh would read all callers of the shared
     services (figures in docs/research-log.md).
 
     Args:
-        traffic: ``[E]``.
         listener: ``[E]`` row of the service at this side of each call.
         foreign: ``[E]`` whether the call crosses namespaces.
     """
-    marked = strongest(traffic, listener, most)
-    crowded = np.bincount(listener, minlength=1)[listener] > most
+    is_attended = strongest(traffic, listener, limit)
+    is_crowded = np.bincount(listener, minlength=1)[listener] > limit
     rows = np.flatnonzero(foreign)
     first_foreign = np.zeros(len(listener), bool)
     first_foreign[rows] = strongest(traffic[rows], listener[rows], 1)
-    return marked & (~crowded | ~foreign | first_foreign)
+    return is_attended & (~is_crowded | ~foreign | first_foreign)
 
 
-def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
-    """Mark, in each group, the ``most`` rows with most traffic (ties: the earlier row)."""
-    marked = np.ones(len(group), bool)
+def strongest(traffic: Array, group: IntArray, limit: int) -> BoolArray:
+    """Mark, in each group, the ``limit`` rows with most traffic (ties: the earlier row)."""
+    mask = np.ones(len(group), bool)
     sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
-    if not len(sizes) or sizes.max() <= most:
-        return marked
+    if not len(sizes) or sizes.max() <= limit:
+        return mask
     order = descending_order(traffic)
     order = order[stable_order(group[order], len(sizes))]
     start = np.cumsum(sizes) - sizes
     rank = np.empty(len(group), np.int64)
     rank[order] = np.arange(len(group)) - start[group[order]]
-    return rank < most
+    return rank < limit

@@ -6,7 +6,7 @@ than ``HELD``, so a loss does not become normal by itself; a surge becomes norma
 surge is not a loss: the level before it is remembered for a day. Neither is the end of a shorter one: a second level,
 ``low``, follows a fall at once and a rise by ``RISE`` an hour, and traffic is lost only if it is below that one too.
 
-Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
+Where the history is long enough, the time of day and week counts: a level that is usual at this time is normal,
 however suddenly it comes, even if it raised alerts before. That takes the same half hour on three earlier days, or on
 the same day of an earlier week.
 """
@@ -37,7 +37,7 @@ LATELY = 0.4  # forgetting per snapshot, of the present traffic
 NOISE = 0.02  # forgetting per snapshot, of its variance
 CLIP, MIN_SPREAD = 3.0, 0.1  # sigmas from which a deviation counts less in it, but at least this logarithm
 SLOT_SECONDS = 1800.0
-SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
+SLOTS_OF_DAY, SLOTS = 48, 336  # half hours in a day and in a week
 NEAR_SLOTS = 2  # half hours by which a day may be late or early
 DAYS = 3  # earlier days with a value at this time of day, from which it counts
 MAX_WEEKS = 4.0  # in the average of a half hour
@@ -65,7 +65,7 @@ class EntryTraffic:
         away: ``[S]`` seconds for which traffic has been further than ``HELD`` above the level, or below it if negative.
         before: ``[S]`` level before the last surge; not a number if there was none.
         before_age: ``[S]`` seconds since that surge became usual.
-        slot: half hour of the week of the sums.
+        slot: half hour of the week to which the sums belong.
         slot_sum, slot_count: ``[S]`` of the levels in the present half hour.
         profile: float16 ``[SLOTS, P]`` mean level in each half hour of the week, of the first P entry points.
         weeks: float16 ``[SLOTS, P]`` weeks in that mean.
@@ -94,7 +94,7 @@ class EntryTraffic:
 
 
 # The arrays with a number for each entry point.
-ROWS = tuple(one.name for one in fields(EntryTraffic) if one.default_factory is _numbers)
+ROWS = tuple(column.name for column in fields(EntryTraffic) if column.default_factory is _numbers)
 _FIRST = dict.fromkeys(("level", "low", "lately", "before"), np.nan)  # of new entry points; 0 in other arrays
 
 
@@ -106,9 +106,9 @@ def measure_requests(
     own = np.where(observed, np.maximum(measured, 0), np.nan)
 
     def of_calls(calls: IntArray) -> NDArray[np.float64]:
-        made = np.exp(values.edge[calls, RATE]) - np.float32(EDGE_CHANNELS[RATE].offset)
+        call_rate = np.exp(values.edge[calls, RATE]) - np.float32(EDGE_CHANNELS[RATE].offset)
         unmade = np.where(presence.stopped[calls], 0, np.nan)
-        return np.where(edge_present[calls], np.maximum(made, 0), unmade)[:, None]
+        return np.where(edge_present[calls], np.maximum(call_rate, 0), unmade)[:, None]
 
     return measure_entries(rows, own[:, None], edge_index, of_calls)[:, 0].astype(np.float32)
 
@@ -119,96 +119,90 @@ def observe_traffic(
     """Return the traffic after a snapshot.
 
     Args:
-        names: node ids of n entry points.
         requests: ``[n]`` 1/s; not a number where unknown.
-        elapsed: s since the last one.
-        interval_seconds: usually between snapshots, s.
     """
     traffic = _align(traffic, names)
     if elapsed > FORGOTTEN_SECONDS:
-        traffic = _forget_levels(traffic)
+        blank: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
+        traffic = replace(traffic, **blank)
     measured_seconds = min(elapsed, 2 * interval_seconds)
     value = requests.copy()
     if traffic.names != tuple(names):
         row = {name: i for i, name in enumerate(names)}
         value = requests[[row[name] for name in traffic.names]]
-    known = np.isfinite(value)
-    x = np.log(np.where(known, value, 1) + OFFSET)
-    first = known & ~np.isfinite(traffic.level)
+    is_known = np.isfinite(value)
+    x = np.log(np.where(is_known, value, 1) + OFFSET)
+    first = is_known & ~np.isfinite(traffic.level)
     level = np.where(first, x, traffic.level)
     lately = np.where(np.isfinite(traffic.lately), traffic.lately, value)
     share = np.float32(1 - (1 - LATELY) ** max(elapsed / interval_seconds, 1.0))  # after a gap, the present counts more
-    lately = np.where(known, lately + share * (value - lately), np.nan).astype(np.float32)
-    smooth = np.where(known, np.log(np.where(known, lately, 1) + OFFSET), level)
-    distance = np.where(known, smooth - level, 0)
+    lately = np.where(is_known, lately + share * (value - lately), np.nan).astype(np.float32)
+    smooth = np.where(is_known, np.log(np.where(is_known, lately, 1) + OFFSET), level)
+    distance = np.where(is_known, smooth - level, 0)
     unseen = (elapsed > UNSEEN_SECONDS) & (traffic.away == 0)  # the time of day may have changed meanwhile
     far = (np.abs(distance) > HELD) & ~unseen
     away = np.where(far, np.where(np.sign(traffic.away) == np.sign(distance), traffic.away, 0), 0)
     away = np.where(far, away + np.sign(distance) * elapsed, 0)
     usual = far
     if far.any():  # on its way to another level, the average passes levels that are usual
-        usual = far & known & _is_usual(traffic, x, now)
-    surged = (away > SURGE_SECONDS) & ~usual
-    lost = (away < -LOSS_SECONDS) & ~usual
-    accepted = usual | surged | lost | (unseen & known)
+        usual = far & is_known & _is_usual(traffic, x, now)
+    has_surged = (away > SURGE_SECONDS) & ~usual
+    has_lost = (away < -LOSS_SECONDS) & ~usual
+    is_accepted = usual | has_surged | has_lost | (unseen & is_known)
     young = traffic.seen < KNOWN_SNAPSHOTS
     step = np.clip(distance, -SLEW * elapsed / 60, SLEW * elapsed / 60)
     step = np.where(young, distance / np.maximum(traffic.seen + 1, 1), step)
-    moved = np.where(accepted, smooth, level + np.where(far & ~young, 0, step))
+    new_level = np.where(is_accepted, smooth, level + np.where(far & ~young, 0, step))
     risen = np.where(np.isfinite(traffic.low) & ~young, traffic.low + RISE * elapsed / 3600, np.inf)
-    before_age = np.where(surged, 0, traffic.before_age + elapsed)
-    before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
-    near = known & (np.abs(x - level) <= HELD)
-    most = np.maximum(CLIP**2 * traffic.variance, MIN_SPREAD**2)
-    deviation = np.where(near, np.minimum((x - level) ** 2, most) - traffic.variance, 0)
+    before_age = np.where(has_surged, 0, traffic.before_age + elapsed)
+    before = np.where(has_surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
+    near = is_known & (np.abs(x - level) <= HELD)
+    max_square = np.maximum(CLIP**2 * traffic.variance, MIN_SPREAD**2)
+    deviation = np.where(near, np.minimum((x - level) ** 2, max_square) - traffic.variance, 0)
     variance = traffic.variance + np.maximum(NOISE, 1 / (traffic.seen + 2)) * deviation
     traffic = replace(
         traffic,
-        level=moved.astype(np.float32),
-        low=np.minimum(moved, risen).astype(np.float32),
+        level=new_level.astype(np.float32),
+        low=np.minimum(new_level, risen).astype(np.float32),
         variance=variance.astype(np.float32),
-        seen=(traffic.seen + known).astype(np.float32),
-        seconds=(traffic.seconds + np.where(known & (traffic.seen > 0), measured_seconds, 0)).astype(np.float32),
+        seen=(traffic.seen + is_known).astype(np.float32),
+        seconds=(traffic.seconds + np.where(is_known & (traffic.seen > 0), measured_seconds, 0)).astype(np.float32),
         lately=lately,
-        away=np.where(accepted, 0, away).astype(np.float32),
+        away=np.where(is_accepted, 0, away).astype(np.float32),
         before=before.astype(np.float32),
         before_age=before_age.astype(np.float32),
     )
-    return _learn_profile(traffic, smooth, known, now)
+    return _learn_profile(traffic, smooth, is_known, now)
 
 
 def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     """Return the traffic to which the present level of some entry points is usual."""
-    chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
-    level = np.where(chosen, np.log(np.where(chosen, traffic.lately, 1) + OFFSET), traffic.level)
-    low = np.where(chosen, level, traffic.low)
+    is_chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
+    level = np.where(is_chosen, np.log(np.where(is_chosen, traffic.lately, 1) + OFFSET), traffic.level)
+    low = np.where(is_chosen, level, traffic.low)
     traffic = replace(traffic, low=low.astype(np.float32))
-    return replace(traffic, level=level.astype(np.float32), away=np.where(chosen, 0, traffic.away).astype(np.float32))
-
-
-def _forget_levels(traffic: EntryTraffic) -> EntryTraffic:
-    """Forget everything but the names and the profile of the week."""
-    arrays: dict[str, Any] = {key: np.full_like(getattr(traffic, key), _FIRST.get(key, 0)) for key in ROWS}
-    return replace(traffic, **arrays)
+    return replace(
+        traffic, level=level.astype(np.float32), away=np.where(is_chosen, 0, traffic.away).astype(np.float32)
+    )
 
 
 def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     """Add new entry points, and remove those that no longer are entry points."""
     if traffic.names == tuple(names):
         return traffic
-    known, present = set(traffic.names), set(names)
-    kept = [i for i, name in enumerate(traffic.names) if name in present]
-    new = [name for name in names if name not in known]
+    known_names, present = set(traffic.names), set(names)
+    kept_rows = [i for i, name in enumerate(traffic.names) if name in present]
+    new = [name for name in names if name not in known_names]
     arrays: dict[str, Any] = {
-        key: np.concatenate([getattr(traffic, key)[kept], np.full(len(new), _FIRST.get(key, 0), np.float32)])
+        key: np.concatenate([getattr(traffic, key)[kept_rows], np.full(len(new), _FIRST.get(key, 0), np.float32)])
         for key in ROWS
     }
     width = traffic.profile.shape[1]
-    columns = [i for i in kept if i < width]
-    free = max(0, min(MAX_PROFILES - len(columns), len(new))) if len(columns) == len(kept) else 0
+    columns = [i for i in kept_rows if i < width]
+    free = max(0, min(MAX_PROFILES - len(columns), len(new))) if len(columns) == len(kept_rows) else 0
     blank = np.zeros((SLOTS, free), np.float16)
     profile, weeks = (np.concatenate([of[:, columns], blank], axis=1) for of in (traffic.profile, traffic.weeks))
-    names = (*(traffic.names[i] for i in kept), *new)
+    names = (*(traffic.names[i] for i in kept_rows), *new)
     return replace(traffic, names=names, profile=profile, weeks=weeks, **arrays)
 
 
@@ -241,15 +235,15 @@ def _learn_profile(traffic: EntryTraffic, x: NDArray[np.float64], learns: BoolAr
     total, count = traffic.slot_sum, traffic.slot_count
     profile, weeks = traffic.profile, traffic.weeks
     if slot != traffic.slot:
-        done = np.flatnonzero(count[:width] > 0)
-        if traffic.slot >= 0 and len(done):
+        rows = np.flatnonzero(count[:width] > 0)
+        if traffic.slot >= 0 and len(rows):
             profile, weeks = profile.copy(), weeks.copy()
-            mean = total[done] / count[done]
-            before = weeks[traffic.slot, done].astype(np.float32)
+            mean = total[rows] / count[rows]
+            before = weeks[traffic.slot, rows].astype(np.float32)
             share = 1 / np.minimum(before + 1, MAX_WEEKS)
-            old = profile[traffic.slot, done].astype(np.float32)
-            profile[traffic.slot, done] = old + share * (mean - old)
-            weeks[traffic.slot, done] = np.minimum(before + 1, MAX_WEEKS)
+            old = profile[traffic.slot, rows].astype(np.float32)
+            profile[traffic.slot, rows] = old + share * (mean - old)
+            weeks[traffic.slot, rows] = np.minimum(before + 1, MAX_WEEKS)
         total, count = np.zeros_like(total), np.zeros_like(count)
     total = (total + np.where(learns, x, 0)).astype(np.float32)
     return replace(

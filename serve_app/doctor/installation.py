@@ -129,7 +129,7 @@ def _device(settings: Settings) -> Iterator[Finding]:
     wanted = settings.scorer.device
     obstacle = None if wanted == "cpu" else gpu.check_gpu()
     if wanted == "cpu" or obstacle is not None:
-        reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
+        reason = "no CUDA device can be used: " + obstacle.cause if obstacle else "the CPU"
         found = f"{reason}; scorer.device is {wanted}"
         is_ok = wanted == "cpu" or (wanted == "auto" and not gpu_files.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""

@@ -385,7 +385,7 @@ def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoin
         known = replace(mesh, state=replace(mesh.state, memory=memory))
         prepared = prepare(checkpoint, known, snapshots[-1], WHOLE)
         calibrated = calibrate(checkpoint, prepared, score_whole(checkpoint.network, prepared))
-        return build_meta_input(checkpoint, prepared, calibrated, snapshots[-1], WHOLE).when.level
+        return build_meta_input(checkpoint, prepared, calibrated, snapshots[-1], WHOLE).context.level
 
     base, young, settled = level(0.0, 200), 200, 1440
     assert level(base - MARGIN - 0.5, young) == pytest.approx(base)

@@ -45,43 +45,41 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
     own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
     snapshots = max(MIN_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
-    lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
+    min_average = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
     destination = state.edge_index[1, calls]
-    for surprise, found in (
-        (slow, _is_slow(observation.node, own, lasted, mesh.floors.p50, _waits(mesh, own))),
-        (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], lasted)),
+    for surprise, is_worse in (
+        (slow, _is_slow(observation.node, own, min_average, mesh.floors.p50, _waits(mesh, own))),
+        (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], min_average)),
     ):
-        surprise[np.flatnonzero(own)[found]] = EVENT_SURPRISE
-    for surprise, found in (
-        (slow, _is_slow(observation.edge, calls, lasted, mesh.floors.p50)),
-        (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
+        surprise[np.flatnonzero(own)[is_worse]] = EVENT_SURPRISE
+    for surprise, is_worse in (
+        (slow, _is_slow(observation.edge, calls, min_average, mesh.floors.p50)),
+        (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], min_average)),
     ):
-        surprise[destination[found]] = EVENT_SURPRISE
+        surprise[destination[is_worse]] = EVENT_SURPRISE
     return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 
 def _is_slow(
-    past: Deviation, rows: BoolArray, lasted: float, floor: float, waits: tuple[Array, Array] | None = None
+    past: Deviation, rows: BoolArray, min_average: float, floor: float, waits: tuple[Array, Array] | None = None
 ) -> BoolArray:
     """Return which of n rows have a median latency that is far higher for long, ``[n]``, or a self time.
 
     Args:
-        past: of services or calls.
-        rows: n of them.
-        lasted: average deviation of those that last.
+        min_average: average deviation of those that last.
         floor: s, of which users notice a rise.
         waits: for callees in a request, now and usually, ``[n]`` each, s; None: not known.
     """
     now, usual = np.exp(past.value[rows, P50]), np.exp(past.expected[rows, P50])
     rise = now - usual
-    found = (now >= SLOWER * usual) & (rise >= NOTICEABLE * floor)
+    is_slow = (now >= SLOWER * usual) & (rise >= NOTICEABLE * floor)
     if waits is not None:
-        waited, usually = waits
-        self_time = np.maximum(usual - usually, MIN_SELF * usual)
-        by_itself = rise - np.maximum(waited - usually, 0)
-        multiplied = by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * rise)
-        found |= multiplied & (rise >= NOTICEABLE_SELF * floor)
-    return _lasts(past, rows, P50, lasted) & found
+        wait, usual_wait = waits
+        self_time = np.maximum(usual - usual_wait, MIN_SELF * usual)
+        by_itself = rise - np.maximum(wait - usual_wait, 0)
+        is_multiple = by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * rise)
+        is_slow |= is_multiple & (rise >= NOTICEABLE_SELF * floor)
+    return _lasts(past, rows, P50, min_average) & is_slow
 
 
 def _waits(mesh: ScoredMesh, rows: BoolArray) -> tuple[Array, Array]:
@@ -93,20 +91,20 @@ def _waits(mesh: ScoredMesh, rows: BoolArray) -> tuple[Array, Array]:
     requests, calls = NODE_CHANNELS[RATE], EDGE_CHANNELS[RATE]
     waits = []
     for of_node, of_edge in ((node.value, edge.value), (node.expected, edge.expected)):
-        waited = calls.invert(of_edge[measured, RATE]) * np.exp(of_edge[measured, P50])
-        total = np.bincount(source[measured], waited, len(rows))[rows]
+        wait = calls.invert(of_edge[measured, RATE]) * np.exp(of_edge[measured, P50])
+        total = np.bincount(source[measured], wait, len(rows))[rows]
         waits.append((total / np.maximum(requests.invert(of_node[rows, RATE]), 0.05)).astype(np.float32))
     now, usually = waits
     return now, usually
 
 
-def _is_failing(past: Deviation, rows: BoolArray, channel: Channel, lasted: float) -> BoolArray:
+def _is_failing(past: Deviation, rows: BoolArray, channel: Channel, min_average: float) -> BoolArray:
     """Return which of n rows fail far more for long, ``[n]``."""
     now, usual = (channel.invert(of[rows, ERROR]) for of in (past.value, past.expected))
-    return _lasts(past, rows, ERROR, lasted) & (now - usual >= FAILS)
+    return _lasts(past, rows, ERROR, min_average) & (now - usual >= FAILS)
 
 
-def _lasts(past: Deviation, rows: BoolArray, channel: int, lasted: float) -> BoolArray:
+def _lasts(past: Deviation, rows: BoolArray, channel: int, min_average: float) -> BoolArray:
     """Return which of n rows deviate in a channel now as they did on average, ``[n]``."""
     now, before = past.now[rows, channel], past.past_short[rows, channel]
-    return past.observed[rows, channel] & (now >= SIGMAS) & (before >= lasted)
+    return past.observed[rows, channel] & (now >= SIGMAS) & (before >= min_average)

@@ -19,7 +19,7 @@ LASTS = 8  # snapshots that are compared; a cold start is over sooner
 MIN_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
 FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
-SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
+SIGMAS = 4.0  # of the difference between the two shares, by the number of requests
 _REQUESTS, _ERRORS, _P50 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY
 
 
@@ -48,7 +48,7 @@ def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
 
 
 def _pairs(state: MeshState) -> list[tuple[int, int]]:
-    """Return the rows of each new service and of an older version of it, both present."""
+    """Return the rows of each new service and its older version, both present."""
     new = new_services(state)
     fresh = np.flatnonzero(new & (state.node_absent == 0))
     if not len(fresh):
@@ -56,10 +56,10 @@ def _pairs(state: MeshState) -> list[tuple[int, int]]:
     versions = find_versions(state.node_ids, [state.node_ids[row] for row in fresh.tolist()])
     row = {name: i for i, name in enumerate(state.node_ids)} if versions else {}
     return [
-        (row[name], row[other])
-        for name, others in versions.items()
-        for other in others
-        if not new[row[other]] and state.node_absent[row[other]] == 0
+        (row[name], row[other_version])
+        for name, other_versions in versions.items()
+        for other_version in other_versions
+        if not new[row[other_version]] and state.node_absent[row[other_version]] == 0
     ]
 
 
@@ -67,34 +67,36 @@ def _calls_from_common_callers(state: MeshState, canary: int, stable: int) -> tu
     """Return the rows of the calls to a canary, and of the calls to the stable version, each in the order of their
     common callers."""
     source, destination = state.edge_index
-    both = [np.flatnonzero((destination == row) & (source != stable) & (source != canary)) for row in (canary, stable)]
-    common = np.intersect1d(source[both[0]], source[both[1]])
-    canary_calls, stable_calls = (rows[np.isin(source[rows], common)] for rows in both)
+    calls_by_version = [
+        np.flatnonzero((destination == row) & (source != stable) & (source != canary)) for row in (canary, stable)
+    ]
+    common = np.intersect1d(source[calls_by_version[0]], source[calls_by_version[1]])
+    canary_calls, stable_calls = (rows[np.isin(source[rows], common)] for rows in calls_by_version)
     return canary_calls[np.argsort(source[canary_calls])], stable_calls[np.argsort(source[stable_calls])]
 
 
 def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
     """Return the metrics of calls in the last snapshots, ``[LASTS, 2, k, 4]``; not a number where there are none."""
     names = [[(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, of].T.tolist()] for of in rows]
-    found = np.full((LASTS, 2, max(map(len, names)), len(EDGE_METRICS)), np.nan, np.float64)
+    metrics = np.full((LASTS, 2, max(map(len, names)), len(EDGE_METRICS)), np.nan, np.float64)
     row: dict[str, int] = {}
     for age, snapshot in enumerate(state.window[-LASTS:]):
         row = find_rows(snapshot.node_ids, {name for of in names for pair in of for name in pair}, row)
-        for which, of in enumerate(names):
+        for version, of in enumerate(names):
             at = find_calls(snapshot, of, row)
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
-            found[age, which, there] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.nan)
-    return found
+            metrics[age, version, there] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.nan)
+    return metrics
 
 
 def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
     """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
     where none does.
     """
-    known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
-    known &= known.all(axis=1, keepdims=True)
-    weight = np.where(known, calls[..., _REQUESTS], 0)
-    total = (weight * np.where(known, calls[..., metric], 0)).sum(axis=axis)
+    is_known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
+    is_known &= is_known.all(axis=1, keepdims=True)
+    weight = np.where(is_known, calls[..., _REQUESTS], 0)
+    total = (weight * np.where(is_known, calls[..., metric], 0)).sum(axis=axis)
     weights = weight.sum(axis=axis)
     return np.where(weights > 0, total / np.maximum(weights, 1e-9), np.nan)
 
@@ -103,6 +105,6 @@ def _fails_more(share: FloatArray, requests: FloatArray) -> bool:
     """Return whether the first of two versions fails more often, by their shares and numbers of requests, ``[2]``."""
     if np.isnan(share).any():
         return False
-    both = float((share * requests).sum() / requests.sum())
-    spread = np.sqrt(max(both * (1 - both), 1e-6) * (1 / requests).sum())
+    common_share = float((share * requests).sum() / requests.sum())
+    spread = np.sqrt(max(common_share * (1 - common_share), 1e-6) * (1 / requests).sum())
     return bool(share[0] - share[1] >= max(FAILS, SIGMAS * spread))

@@ -50,7 +50,8 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     if not len(rows):
         return ()
     usual = rate_of(observation.edge.expected[rows, RATE])
-    low = _low_calls(_shares(state, rows, usual, LASTS + UNMEASURED))
+    shares = _shares(state, rows, usual, LASTS + UNMEASURED)
+    low = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     rows, usual = rows[low], usual[low]
     if len(rows):
         stays = ~_may_have_moved(state, observation, rows)
@@ -80,23 +81,23 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     now, usual = (rate_of(v[rows, RATE]) for v in (edge.value, edge.expected))
     now = now * observation.edge_present[rows]
     low = (now < LOW * usual) & (usual * state.interval_seconds >= MIN_REQUESTS) & ~young_callers[source[rows]]
-    rows, lost = rows[low], (now - usual)[low]
+    rows, change = rows[low], (now - usual)[low]
     if not len(rows):
         return np.zeros(0, np.int64)
-    kept = _works(state, observation)[source[rows]]
-    deleted = state.memory.planned_deletions()
-    if deleted:
-        kept &= ~mark_services(state.node_ids, deleted)[destination[rows]]
-    return rows[kept][np.argsort(lost[kept], kind="stable")][:MAX]
+    is_candidate = _works(state, observation)[source[rows]]
+    planned_deletions = state.memory.planned_deletions()
+    if planned_deletions:
+        is_candidate &= ~mark_services(state.node_ids, planned_deletions)[destination[rows]]
+    return rows[is_candidate][np.argsort(change[is_candidate], kind="stable")][:MAX]
 
 
 def _works(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` have as many requests as usual; without own metrics, as many calls by half."""
     node, edge, source = observation.node, observation.edge, state.edge_index[0]
     now, usual = (rate_of(v[:, RATE]) for v in (edge.value, edge.expected))
-    made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
+    calls_now, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
     own, own_usual = (rate_of(v[:, RATE]) for v in (node.value, node.expected))
-    return np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
+    return np.where(node.observed[:, RATE], own >= STEADY * own_usual, calls_now >= LOW * due)
 
 
 def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> Array:
@@ -108,9 +109,9 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
     """
     window = state.window[-snapshots:]
     requests = np.full((len(window), len(rows)), np.nan, np.float32)
-    known, changed = np.zeros((2, len(window), len(rows)), bool)
+    is_known, has_changed = np.zeros((2, len(window), len(rows)), bool)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
-    there = at = stopped = np.zeros(0, np.int64)
+    there = at = absent = np.zeros(0, np.int64)
     row = dict(zip(chain(*names), state.edge_index[:, rows].T.ravel().tolist(), strict=True))
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
@@ -121,23 +122,18 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
             else:
                 row = find_rows(snapshot.node_ids, set(chain(*names)), row)
                 at = find_calls(snapshot, names, row)
-            stopped = np.flatnonzero((at < 0) & np.array([a in row for a, _ in names], bool))
+            absent = np.flatnonzero((at < 0) & np.array([a in row for a, _ in names], bool))
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
-        requests[age, stopped], known[age, stopped] = 0, True
-        requests[age, there], known[age, there] = (
+        requests[age, absent], is_known[age, absent] = 0, True
+        requests[age, there], is_known[age, there] = (
             snapshot.edge_features[at, EdgeMetric.REQUESTS_PER_SECOND],
             snapshot.edge_observed[at, EdgeMetric.REQUESTS_PER_SECOND],
         )
         services = {change.service for change in snapshot.changes if change.kind not in CONTINUED}
         if services:
-            changed[age:, [not services.isdisjoint(pair) for pair in names]] = True
-    requests[~known | changed] = np.nan
+            has_changed[age:, [not services.isdisjoint(pair) for pair in names]] = True
+    requests[~is_known | has_changed] = np.nan
     return requests / usual
-
-
-def _low_calls(shares: Array) -> BoolArray:
-    """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
-    return ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
 
 
 def _drop_strength(share: Array) -> float:
@@ -146,10 +142,10 @@ def _drop_strength(share: Array) -> float:
     Args:
         share: of its usual requests, newest snapshot first; not a number where it is not known.
     """
-    known = share[~np.isnan(share)]
-    is_low = known < HIGHEST
-    since = len(known) if is_low.all() else int(np.argmin(is_low))
-    low, older = known[:since], known[since + 1 :]  # one snapshot may be on the way down
+    known_shares = share[~np.isnan(share)]
+    is_low = known_shares < HIGHEST
+    since = len(known_shares) if is_low.all() else int(np.argmin(is_low))
+    low, older = known_shares[:since], known_shares[since + 1 :]  # one snapshot may be on the way down
     if since < LASTS or len(older) < BEFORE:
         return 0.0
     first, later = (float(np.median(v)) for v in (low[-LASTS // 2 :], low[-LASTS : -LASTS // 2]))

@@ -1,4 +1,4 @@
-"""The interface of finders of evidence.
+"""The interface of finders.
 
 A finder looks for one event that the surprises of single series do not show: calls that go elsewhere, a service that is
 gone, a version that is worse. There is no past to compare most of these events with, so their surprise is a constant,

@@ -26,16 +26,16 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
     """
     state, observation = mesh.state, mesh.observation
     node = observation.node
-    known = node.observed[:, RATE]
-    requests = np.zeros(len(known), np.float32)
-    failing, waiting = np.zeros((2, len(known)), np.float32)
-    exposed = known & (observation.node_exposure == OWN) & node.observed[:, ERROR]
-    entry = known & mesh.receives_users & node.observed[:, P99]
-    looked = exposed | entry
-    requests[looked] = rate_of(node.value[looked, RATE]) * np.float32(state.interval_seconds)
-    now, usual = (NODE_CHANNELS[ERROR].invert(of[exposed, ERROR]) for of in (node.value, node.expected))
-    enough = np.clip(requests[exposed] / MIN_REQUESTS, 0, 1)
-    failing[exposed] = EVENT_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
+    is_known = node.observed[:, RATE]
+    requests = np.zeros(len(is_known), np.float32)
+    failing, waiting = np.zeros((2, len(is_known)), np.float32)
+    is_exposed = is_known & (observation.node_exposure == OWN) & node.observed[:, ERROR]
+    entry = is_known & mesh.receives_users & node.observed[:, P99]
+    is_candidate = is_exposed | entry
+    requests[is_candidate] = rate_of(node.value[is_candidate, RATE]) * np.float32(state.interval_seconds)
+    now, usual = (NODE_CHANNELS[ERROR].invert(of[is_exposed, ERROR]) for of in (node.value, node.expected))
+    enough = np.clip(requests[is_exposed] / MIN_REQUESTS, 0, 1)
+    failing[is_exposed] = EVENT_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
     waiting[entry] = EVENT_SURPRISE * _waits(node.value[entry], node.expected[entry], requests[entry])
     return Finding(EvidenceKind.ERROR, failing), Finding(EvidenceKind.LATENCY, waiting)
 

@@ -34,24 +34,24 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     young &= ~moves_between_versions(state, young)
     if not young.any():
         return ()
-    rerouted = np.zeros(len(state.node_ids), np.float32)
+    rerouting = np.zeros(len(state.node_ids), np.float32)
     now = rate_of(edge.value[:, RATE]) * observation.edge_present
     usual = rate_of(edge.expected[:, RATE]) * (is_reported(observation) & ~young)
     missing = np.maximum(usual - now, 0) * ~young
-    count = len(rerouted)
-    gained, made = (np.bincount(source, v, count) for v in (now * young, now))
-    moved = np.minimum(gained[source], missing) / np.maximum(usual, 1e-6)
-    fallen = moved >= MIN_MOVED
-    lost = np.bincount(source, missing * fallen, count)
-    share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
+    count = len(rerouting)
+    gain, total = (np.bincount(source, v, count) for v in (now * young, now))
+    moved_share = np.minimum(gain[source], missing) / np.maximum(usual, 1e-6)
+    fallen = moved_share >= MIN_MOVED
+    loss = np.bincount(source, missing * fallen, count)
+    share = np.minimum(gain, loss) / np.maximum(total, 1e-6)
     of_call = np.zeros(count)
-    np.maximum.at(of_call, source, moved * fallen * (s.edge_rate_raw >= 1))
+    np.maximum.at(of_call, source, moved_share * fallen * (s.edge_rate_raw >= 1))
     fall = np.minimum(worst_of_group(s.edge_rate_raw * fallen, source, topology_of(state).chances_as_caller), 1)
     snapshots = np.minimum(state.edge_filters[SEEN, :, RATE], REROUTE_COUNTED)
     requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
-    counted = np.clip(requests / MIN_REQUESTS, 0, 1)
+    weight = np.clip(requests / MIN_REQUESTS, 0, 1)
     much = np.clip(np.maximum((share - 0.02) / 0.08, (of_call - 0.1) / 0.2), 0, 1)
-    strength = (EVENT_SURPRISE * fall * counted * much).astype(np.float32)
+    strength = (EVENT_SURPRISE * fall * weight * much).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
-        np.maximum.at(rerouted, ends[calls], strength[source[calls]])
-    return (Finding(EvidenceKind.VANISHED, rerouted),)
+        np.maximum.at(rerouting, ends[calls], strength[source[calls]])
+    return (Finding(EvidenceKind.VANISHED, rerouting),)

@@ -38,7 +38,9 @@ def scene(kinds: Kinds, explained: float = 0.0, *, load: float = 1.0, gone: int 
     loads[SECOND], absent[SECOND] = load, gone
     share = np.array([0.5, 0.4, explained], np.float32)
     explanation = replace(found.explanation, load=loads, gone=absent)
-    return replace(found, kinds=table, explanation=explanation, pushed=loads, attribution=Attribution(share, share))
+    return replace(
+        found, kinds=table, explanation=explanation, inbound_load=loads, attribution=Attribution(share, share)
+    )
 
 
 SLOW: Kinds = {(SECOND, EvidenceKind.LATENCY): 8.0, (SECOND, EvidenceKind.LATENCY_RAW): 8.0}

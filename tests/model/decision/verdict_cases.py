@@ -44,7 +44,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         services=services,
         total=total,
         notice=np.zeros(count, np.float32),
-        pushed=np.ones(count, np.float32),
+        inbound_load=np.ones(count, np.float32),
     )
 
 

@@ -280,4 +280,4 @@ def test_retries_are_no_evidence_against_their_callers() -> None:
     assert score_of(retries, CART, "calls_out") < 2
     row = retries.names.index(MESH[STORE])
     assert retries.explanation.load[row] > 2.5
-    assert retries.pushed[row] < 1.2
+    assert retries.inbound_load[row] < 1.2

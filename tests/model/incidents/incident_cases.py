@@ -40,7 +40,7 @@ class Watch:
         unseen: AbstractSet[str] = frozenset(),
     ) -> tuple[OpenIncident, ...]:
         """Follow these groups. ``deviating``: services that are not back to normal; ``unseen``: ids of incidents."""
-        ordered = sorted(found, key=lambda g: not g.confirmed)
+        ordered = sorted(found, key=lambda g: not g.is_confirmed)
         now = at(self.index)
         matched = match_incidents(
             self.memory.open,

@@ -157,7 +157,7 @@ def test_a_merged_incident_keeps_the_current_groups_of_both() -> None:
     assert merged.id == old.id
     assert merged.quiet == 0, "one of its services is confirmed"
     assert sorted(watch.now[old.id].rows.tolist()) == [1, 4, 5]
-    assert watch.now[old.id].confirmed
+    assert watch.now[old.id].is_confirmed
 
 
 TWO_NAMESPACES = (*(f"a/s{i}" for i in range(5)), *(f"b/s{i}" for i in range(5)))

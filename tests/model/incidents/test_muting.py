@@ -180,7 +180,7 @@ def test_without_mutes_groups_are_the_same(drawn_steps: list[Step], pairs: list[
         confirmed = np.array(scores) > LEVEL
         found = groups(confirmed | np.array(affected), confirmed, index)
         kept, hidden = split_muted(found, confirmed, np.zeros(len(NAMES), bool))
-        assert [(g.rows.tolist(), g.confirmed) for g in kept] == [(g.rows.tolist(), g.confirmed) for g in found]
+        assert [(g.rows.tolist(), g.is_confirmed) for g in kept] == [(g.rows.tolist(), g.is_confirmed) for g in found]
         assert len(hidden) == 0
 
 
@@ -188,10 +188,10 @@ def test_a_muted_service_connects_a_group_but_cannot_confirm_it() -> None:
     confirmed = np.array([True, True, False])
     one = Group(np.array([0, 1, 2]), True)
     kept, hidden = split_muted([one], confirmed, np.array([False, True, False]))
-    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([0, 2], True)]
+    assert [(g.rows.tolist(), g.is_confirmed) for g in kept] == [([0, 2], True)]
     assert hidden.tolist() == [1]
     kept, hidden = split_muted([one], confirmed, np.array([True, True, False]))
-    assert [(g.rows.tolist(), g.confirmed) for g in kept] == [([2], False)]
+    assert [(g.rows.tolist(), g.is_confirmed) for g in kept] == [([2], False)]
     assert hidden.tolist() == [0, 1]
 
 

@@ -109,5 +109,5 @@ def test_a_sample_of_the_first_services_has_no_calls_to_the_others() -> None:
     given = reconstruction_input(
         np.arange(3), edge_index, np.ones(3, bool), np.zeros(3, np.float32), embeddings, embeddings.mean(axis=0)
     )
-    assert given.known.tolist() == [[0], [1]]
+    assert given.pairs.tolist() == [[0], [1]]
     assert given.calls == 3
