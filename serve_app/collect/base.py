@@ -82,7 +82,7 @@ class Poll:
     @property
     def remarks(self) -> tuple[Finding, ...]:
         """What is unusual about the series."""
-        return tuple(one for one in self.arrival if one.outcome != "ok")
+        return tuple(finding for finding in self.arrival if finding.outcome != "ok")
 
     @property
     def failures(self) -> dict[Role, "QueryAnswer"]:

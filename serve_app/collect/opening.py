@@ -31,8 +31,8 @@ class OtherSource:
             if snapshot is not None and snapshot.observed_at != at:
                 raise ValueError(f"expected the snapshot of {at.isoformat()}, got {snapshot.observed_at.isoformat()}")
         except Exception as error:  # whatever another package may raise
-            why = first_line(error)
-            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=why)}, why=why)
+            reason = first_line(error)
+            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=reason)}, why=reason)
         return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:

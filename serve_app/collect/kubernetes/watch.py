@@ -204,15 +204,15 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
     Raises:
         _Failed: if the last line is incomplete, or a line has more than ``MAX_LINE`` bytes.
     """
-    rest = b""
+    remainder = b""
     async for part in reply.aiter_bytes():
-        *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
+        *lines, remainder = (remainder + part).split(b"\n")
+        for line in lines:
             if line.strip():
                 yield line
-        if len(rest) > MAX_LINE:
+        if len(remainder) > MAX_LINE:
             raise _Failed("broken", f"a line exceeds {MAX_LINE} bytes")
-    if rest.strip():
+    if remainder.strip():
         raise _Failed("broken", "the connection ended in the middle of a line")
 
 

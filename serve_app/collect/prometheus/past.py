@@ -44,16 +44,16 @@ class RangePrometheus(Prometheus):
         if number is None:
             return super().ask(queries, at, within)
         until = time.monotonic() + within
-        new = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
-        futures = {text: self._threads.submit(self._fetch, text, until) for text in new}
+        new_texts = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
+        futures = {text: self._threads.submit(self._fetch, text, until) for text in new_texts}
         self._ranges |= {text: future.result() for text, future in futures.items()}
         return {name: self._ranges[text].at(number) for name, text in queries.items()}
 
     def _fetch(self, text: str, until: float) -> RangeAnswer:
-        left = until - time.monotonic()
-        if left <= 0:
+        seconds = until - time.monotonic()
+        if seconds <= 0:
             return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
-        return self.ask_range(text, self._instants, left)
+        return self.ask_range(text, self._instants, seconds)
 
 
 class PastSource(MeshSource):
@@ -65,11 +65,11 @@ class PastSource(MeshSource):
     """
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, step: float, within: float) -> None:
-        chosen: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
+        changes: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
         if step > collector.window_seconds:
-            chosen["window_seconds"] = step
+            changes["window_seconds"] = step
         self._past = open_prometheus(RangePrometheus, mesh)
-        super().__init__(mesh, collector.model_copy(update=chosen), prometheus=self._past)
+        super().__init__(mesh, collector.model_copy(update=changes), prometheus=self._past)
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
@@ -144,8 +144,8 @@ class PastPeriod:
                     yield poll.snapshot
             number, count = number + len(polls), range_length(polls, step)
         if len(self.missing) == len(self):
-            (first, _), (last, why) = self.missing[0], self.missing[-1]
-            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {why}")
+            (first, _), (last, reason) = self.missing[0], self.missing[-1]
+            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +180,10 @@ class PastReader:
         key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and then finds it in the cache
             if key not in self._known:
-                found = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
+                period = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
                 if end.timestamp() > time.time() - RECENT_SECONDS:
-                    return found
-                self._known[key] = found
+                    return period
+                self._known[key] = period
                 while len(self._known) > MAX_PERIODS:
                     self._known.popitem(last=False)
             self._known.move_to_end(key)
@@ -213,15 +213,15 @@ class PastReader:
         first = begin.timestamp() // step * step
         instants = Instants(first, step, max(1, floor((end.timestamp() - first) / step) + 1))
         instants = self._limit(mesh, settings, instants, until)
-        snapshots, why = [], ""
+        snapshots, reason = [], ""
         with closing(self._open(settings, instants.step, until)) as source:
             for poll in source.read(instants):
                 if poll.snapshot is not None:
                     snapshots.append(poll.snapshot)
-                why = why or poll.why
+                reason = reason or poll.why
         if not snapshots:
             raise NoTelemetry(
-                f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {why}; "
+                f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {reason}; "
                 "look whether it keeps data for that long"
             )
         return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))

@@ -68,22 +68,22 @@ class ServiceNames:
         if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
             return service
         host = service[1].partition(":")[0]  # without a port
-        name, _, rest = host.partition(".")
-        fitting = [one for one in self._by_name.get(host, ()) if _fits(place, _place(one))]
-        if rest and not fitting:  # a host: `cart.shop`
-            place = place[0], rest.partition(".")[0]
-            fitting = [one for one in self._by_name.get(name, ()) if _fits(place, _place(one))]
-        if rest and not fitting:
+        name, _, domain = host.partition(".")
+        candidates = [key for key in self._by_name.get(host, ()) if _fits(place, _place(key))]
+        if domain and not candidates:  # a host: `cart.shop`
+            place = place[0], domain.partition(".")[0]
+            candidates = [key for key in self._by_name.get(name, ()) if _fits(place, _place(key))]
+        if domain and not candidates:
             return OUTSIDE, host
-        if caller is not None and len(fitting) != 1:
+        if caller is not None and len(candidates) != 1:
             cluster, namespace = (
-                own if part == LATE else part for part, own in zip(place, _place(caller), strict=True)
+                caller_part if part == LATE else part for part, caller_part in zip(place, _place(caller), strict=True)
             )
             near = f"{cluster}.{namespace}" if cluster else namespace, host
-            if not fitting or near in fitting:
+            if not candidates or near in candidates:
                 return near
-            fitting = [one for one in fitting if _place(one)[0] == cluster]
-        return fitting[0] if len(fitting) == 1 else NO_SERVICE
+            candidates = [key for key in candidates if _place(key)[0] == cluster]
+        return candidates[0] if len(candidates) == 1 else NO_SERVICE
 
     def settle_key(self, key: Key) -> Key:
         """The key of a service or call, with the services that are meant."""
@@ -107,13 +107,13 @@ class ServiceNames:
             del self._requests[next(iter(self._requests))]
         self._rename(self._names if has_new else self._contested & self._names.keys())
 
-    def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
+    def add_callers(self, callers: Iterable[Key], queried_callers: Iterable[Key]) -> None:
         """Learn which caller runs as which workload.
 
         Args:
-            asked: callers in the query; they are known from now on, even without a workload.
+            queried_callers: known from now on, even without a workload.
         """
-        for caller in asked:
+        for caller in queried_callers:
             self._workloads.setdefault(caller, set())
         for key in callers:
             self._workloads.setdefault(key[:2], set()).add(key[2:4])
@@ -136,11 +136,11 @@ class ServiceNames:
         return callee if callee in self._services else self.of(callee)
 
     def _rename(self, callers: Iterable[Key]) -> None:
-        renamed = {caller: self._choose(caller, self._names[caller]) for caller in callers}
-        self.version += any(name != self._names[caller] for caller, name in renamed.items())
-        self._names |= renamed
+        new_names = {caller: self._choose(caller, self._names[caller]) for caller in callers}
+        self.version += any(name != self._names[caller] for caller, name in new_names.items())
+        self._names |= new_names
 
-    def _choose(self, caller: Key, present: Key) -> Key:
+    def _choose(self, caller: Key, current: Key) -> Key:
         if caller[1] in self.unnamed:
             return caller
         workloads: set[Key] = {caller, *self._workloads.get(caller, ())}
@@ -149,15 +149,15 @@ class ServiceNames:
             for service, count in self._requests.get(workload, {}).items():
                 counts[service] += count
         if not counts:
-            return present
+            return current
         if len(counts) > 1:
             self._contested.add(caller)
         for name in (caller, *sorted(workloads)):
             if name in counts:
                 return name
         busiest: Key = min(counts, key=lambda service: (-counts[service], service))
-        if present in counts and counts[busiest] <= MORE_REQUESTS * counts[present]:
-            return present
+        if current in counts and counts[busiest] <= MORE_REQUESTS * counts[current]:
+            return current
         return busiest
 
 
@@ -167,5 +167,5 @@ def _place(service: Key) -> tuple[str, str]:
     return cluster, namespace
 
 
-def _fits(late: tuple[str, str], known: tuple[str, str]) -> bool:
-    return all(one in (LATE, other) for one, other in zip(late, known, strict=True))
+def _fits(late_place: tuple[str, str], place: tuple[str, str]) -> bool:
+    return all(late_part in (LATE, part) for late_part, part in zip(late_place, place, strict=True))
