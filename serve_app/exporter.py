@@ -143,11 +143,11 @@ _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...
         "1 while the watch for Kubernetes Events works, else 0.",
         lambda c: float(c.events.following) if c.events else None,
     ),
-    ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
+    ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.stored_events if c.events else None),
     (
         "replayed",
         "How much of the past of a mesh that is new has been read, 0 to 1; absent after it.",
-        lambda c: c.replayed,
+        lambda c: c.replayed_share,
     ),
 )
 _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (

@@ -81,7 +81,7 @@ class CollectorState:
     """State of collecting one mesh.
 
     Attributes:
-        done: Unix time of the newest instant that needs no further poll or push; None before the first poll.
+        done_until: Unix time of the newest instant that needs no further poll or push; None before the first poll.
         handed_on: Unix time of the newest snapshot that the service accepted.
         polls: count by outcome: ``taken`` (accepted), ``empty`` (no services), ``failed`` (no snapshot), ``refused``
             (the service refused the snapshot for a reason that a retry does not fix), ``given_up`` (too old).
@@ -93,11 +93,11 @@ class CollectorState:
         seconds: duration of the newest poll's slowest query, s.
         problem: what went wrong in the newest poll or push.
         events: Kubernetes Events; None if they are not watched.
-        replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
+        replayed_share: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str
-    done: float | None = None
+    done_until: float | None = None
     handed_on: float | None = None
     polls: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class CollectorState:
     problem: str = ""
     remarks: tuple[str, ...] = ()
     events: WatchState | None = None
-    replayed: float | None = None
+    replayed_share: float | None = None
 
     @classmethod
     def unpack(cls, content: bytes) -> Self:
@@ -141,7 +141,7 @@ class CollectorState:
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
-            problem="" if snapshot else poll.why,
+            problem="" if snapshot else poll.reason,
             remarks=tuple(map(str, poll.remarks)),
         )
 
@@ -172,7 +172,7 @@ class MeshCollector:
         """Continue after the instant ``done_until``, Unix time; None starts with the newest instant. With
         ``read_past``, the past comes first, as soon as the source answers."""
         self._pending, self._read_past = None, read_past
-        self.state = replace(self.state, done=done_until)
+        self.state = replace(self.state, done_until=done_until)
 
     async def run(self) -> None:
         """Poll and push until cancelled, or until another process collects the mesh."""
@@ -186,10 +186,10 @@ class MeshCollector:
 
     async def tick(self, now: float) -> None:
         """Process all due instants, up to the first that fails."""
-        done_until = self.state.done
+        done_until = self.state.done_until
         if done_until is None:  # start with the newest instant
             done_until = self.schedule.newest(now) - self.schedule.interval_seconds
-            self.state = replace(self.state, done=done_until)
+            self.state = replace(self.state, done_until=done_until)
         due = self.schedule.due(done_until, now)
         given_up = round((due[0] - done_until) / self.schedule.interval_seconds) - 1 if due else 0
         if given_up > 0:
@@ -213,14 +213,14 @@ class MeshCollector:
             if snapshot is None:
                 self.state = self.state.count("failed" if poll.failures else "empty")
                 if not poll.failures:  # the source has no services at that instant, and will not have any later
-                    self.state = replace(self.state, done=at)
+                    self.state = replace(self.state, done_until=at)
                 return not poll.failures
             if self._read_past is not None:
                 read_past, self._read_past = self._read_past, None
                 pushed_until = await read_past()
                 if pushed_until is None:
                     pushed_until = at - self.schedule.interval_seconds
-                self.state = replace(self.state, done=pushed_until)
+                self.state = replace(self.state, done_until=pushed_until)
                 return False
             if self._pending is not None:  # that snapshot was given up, but its planned changes still count
                 snapshot = replace(snapshot, changes=(*self._pending.changes, *snapshot.changes))
@@ -254,13 +254,13 @@ class MeshCollector:
             outcome, problem = "taken", ""
             self.state = replace(self.state, handed_on=at)
         self._pending = None
-        self.state = replace(self.state.count(outcome), done=at, problem=problem)
+        self.state = replace(self.state.count(outcome), done_until=at, problem=problem)
         return True
 
     def _log_changes(self, before: CollectorState, after: CollectorState, poll: Poll) -> None:
         """Log each problem once when it appears, and once when it is gone."""
         mesh, has_snapshot = after.mesh, poll.snapshot is not None
-        newly_masked, unmasked = set(after.masked) - set(before.masked), set(before.masked) - set(after.masked)
+        newly_masked, available_again = set(after.masked) - set(before.masked), set(before.masked) - set(after.masked)
         if not has_snapshot and after.problem != before.problem:
             log.warning("mesh %s: no snapshot for %s: %s", mesh, poll.at, after.problem)
         if newly_masked:
@@ -276,5 +276,5 @@ class MeshCollector:
             log.warning("mesh %s: annotation ignored: %s", mesh, annotation)
         for text in sorted(set(after.remarks) - set(before.remarks)):
             log.warning("mesh %s: %s", mesh, text)
-        if unmasked and has_snapshot:
-            log.info("mesh %s: data for %s is available again", mesh, ", ".join(sorted(unmasked)))
+        if available_again and has_snapshot:
+            log.info("mesh %s: data for %s is available again", mesh, ", ".join(sorted(available_again)))

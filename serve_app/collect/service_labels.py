@@ -48,11 +48,11 @@ class ServiceLabels:
     """Reads names, and caches them: a mesh has few names in many series.
 
     Attributes:
-        folded: names that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+        folded_names: names that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
-    folded: dict[str, str] = field(default_factory=dict)
-    _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
+    folded_names: dict[str, str] = field(default_factory=dict)
+    _cache: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
 
     def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
         """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
@@ -62,11 +62,11 @@ class ServiceLabels:
             is_fixed: the dialect has no namespaces, so a host's namespace is ignored.
         """
         labels = namespaces, names, is_fixed
-        service = self._known.get(labels)
+        service = self._cache.get(labels)
         if service is None:
             name = next((value for value in names if value and value != LATE), LATE if LATE in names else "")
             namespace, name = self._read(_namespace(namespaces), name, is_fixed=is_fixed)
-            service = self._known[labels] = escape_namespace(namespace), escape_name(name)
+            service = self._cache[labels] = escape_namespace(namespace), escape_name(name)
         return service
 
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
@@ -80,13 +80,13 @@ class ServiceLabels:
         elif is_address(name):
             if _is_loopback(name):
                 return "", ""
-            self.folded[text] = ADDRESSES[1]
+            self.folded_names[text] = ADDRESSES[1]
             return ADDRESSES
         if _HASH.fullmatch(name):
-            self.folded[text] = HASHES[1]
+            self.folded_names[text] = HASHES[1]
             return HASHES
         if pod := _POD.fullmatch(name):
-            self.folded[text], name = POD_NAMES, pod[1]
+            self.folded_names[text], name = POD_NAMES, pod[1]
         return namespace, name
 
 

@@ -114,7 +114,7 @@ class Collector:
         chosen = self._with_source(mesh, prometheus)
         poll = await asyncio.to_thread(_poll_once, chosen, self._collector, PAST_SHARE * self._deadline_seconds)
         if poll.snapshot is None:
-            raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
+            raise NoTelemetry(f"{prometheus}: {poll.reason}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
         await caller.ask(api_of(self._sessions).connections.add, mesh, prometheus)
         await self.update_connections()
@@ -235,7 +235,7 @@ class Collector:
         step = max(STEP_SECONDS, self._collector.interval_seconds)
 
         def note(share: float | None) -> None:
-            one.state = replace(one.state, replayed=share)
+            one.state = replace(one.state, replayed_share=share)
 
         replay = Replay(
             mesh,

@@ -48,14 +48,9 @@ def _quality(subject: str, quality: DataQualityDocument) -> Iterator[Finding]:
             "their exporters are stuck, or their last values are repeated; restart or repair them",
         )
     if quality.constant:
-        yield Finding(
-            subject,
-            "warning",
-            f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MAX_NAMED)}",
-            "a placeholder, or a gauge that nothing updates; leave such a metric out",
-        )
-    missing = [
-        f"{one.channel} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before
-    ]
-    if missing:
+        constant = list_first([f"{series.metric} of {series.service}" for series in quality.constant], MAX_NAMED)
+        remedy = "a placeholder, or a gauge that nothing updates; leave such a metric out"
+        yield Finding(subject, "warning", f"constant: {constant}", remedy)
+    increased = (gap for gap in quality.missing if gap.before is None or gap.share > gap.before)
+    if missing := [f"{gap.channel} of {gap.share:.0%}" for gap in increased]:
         yield Finding(subject, "ok", f"missing: {list_first(missing, MAX_NAMED)}")

@@ -109,9 +109,9 @@ class OAuth2Tokens(TokenSource):
         secret = read_secret(self._client.client_secret_file)
         reply = self._request(secret, in_body=self._in_body)
         if reply.status_code in (400, 401):
-            retried = self._request(secret, in_body=not self._in_body)
-            if retried.ok:
-                self._in_body, reply = not self._in_body, retried
+            second_reply = self._request(secret, in_body=not self._in_body)
+            if second_reply.ok:
+                self._in_body, reply = not self._in_body, second_reply
         return self._read(reply)
 
     def _request(self, secret: str, *, in_body: bool) -> requests.Response:

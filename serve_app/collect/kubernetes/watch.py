@@ -65,13 +65,13 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        kept: number of stored events.
+        stored_events: number of stored events.
         outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
             ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
     """
 
     following: bool = False
-    kept: int = 0
+    stored_events: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     problem: str = ""
 
@@ -90,7 +90,7 @@ class EventWatch:
 
     @property
     def state(self) -> WatchState:
-        return replace(self._state, kept=len(self._memory))
+        return replace(self._state, stored_events=len(self._memory))
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:
         """Events about these services within the last hour, newest first; see :meth:`EventMemory.find`."""

@@ -73,13 +73,13 @@ class ServiceGraph:
         began: time of the current interval's first data, ns of Unix time; 0: no data yet.
         counters: by series.
         starts: the newest time before the interval, by the start of counting that its series share.
-        known: calls that are listed.
+        known_calls: calls that are listed.
     """
 
     began: int = 0
     counters: Mapping[Series, Counter] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
-    known: KnownCalls = field(default_factory=KnownCalls)
+    known_calls: KnownCalls = field(default_factory=KnownCalls)
 
 
 def add_points(
@@ -96,7 +96,7 @@ def add_points(
     first, snapshot = min(point.at for point in new_points), None
     if graph.began and first - graph.began >= EARLY * interval_seconds * SECOND:
         snapshot, known_calls = _snapshot(graph, interval_seconds)
-        graph = _next_interval(replace(graph, known=known_calls), interval_seconds)
+        graph = _next_interval(replace(graph, known_calls=known_calls), interval_seconds)
     counters = dict(graph.counters)
     for point in new_points:
         series = _series(point)
@@ -149,7 +149,7 @@ def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph
     for (*_, start, _), counter in counters_in_use.items():
         starts[start] = max(counter.newest.at, starts.get(start, 0))
     counters = {series: Counter(counter.newest, counter.newest) for series, counter in counters_in_use.items()}
-    return ServiceGraph(0, counters, starts, graph.known)
+    return ServiceGraph(0, counters, starts, graph.known_calls)
 
 
 def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
@@ -203,11 +203,11 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
         elif measure != "server_buckets":
             _add(services[measure], callee, bounds, rates)
     if not services["requests"]:
-        return None, graph.known
+        return None, graph.known_calls
     services["server_buckets"] = virtual_servers | services["server_buckets"]
     keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
-    known_calls = graph.known.see_calls(of_calls["requests"], latest / SECOND)
+    known_calls = graph.known_calls.see_calls(of_calls["requests"], latest / SECOND)
     # A collector that sends cumulative counts always sends all of them: a caller without any is silent.
     callers = of_services["requests"]
     if not any(counter.deltas for counter in graph.counters.values()):

@@ -28,7 +28,7 @@ class ClusterInstant:
     changes: Sequence[PlannedChange]
     policies: Sequence[ServicePolicy]
     workloads: WorkloadState
-    known: Columns
+    columns: Columns
     pods: Pods | None
     serving: WorkloadServices
 
@@ -81,6 +81,6 @@ class ClusterState:
     def read_signals(self, instant: ClusterInstant, services: Sequence[Key]) -> list[Signal]:
         pods = instant.pods
         self.coverage = pods.coverage(services, instant.serving) if pods else None
-        columns = by_workload(instant.known, pods)
+        columns = by_workload(instant.columns, pods)
         signals, self.unmapped_queues = read_signals(columns, instant.serving, services, self._queues)
         return signals

@@ -98,8 +98,8 @@ class ColumnCache:
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series without a service name in each query's last result."""
         labels = {role: self._labels[role] for role in roles if role in self._labels}
-        return {role: read.dropped for role, read in labels.items() if read.dropped is not None}
+        return {role: read.dropped_series for role, read in labels.items() if read.dropped_series is not None}
 
-    def folded(self) -> dict[str, str]:
+    def folded_names(self) -> dict[str, str]:
         """Names in labels that are not services, with their kind."""
-        return dict(self._services.folded)
+        return dict(self._services.folded_names)

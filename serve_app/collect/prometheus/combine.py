@@ -50,22 +50,22 @@ class MeshRows:
 
     Attributes:
         names: service names in the first dialect.
-        known: calls that are listed; None before the first poll.
+        known_calls: calls that are listed; None before the first poll.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._shown: dict[str, KeyMap] = {}  # names to show, by level
+        self._side_parts = [(part, _Names(part)) for part in dialect.beside]
+        self._key_maps: dict[str, KeyMap] = {}  # names to show, by level
         self._names_version = 0  # version of the service names at that time
         self.names = ServiceNames(dialect.external)
-        self.known: KnownCalls | None = None
+        self.known_calls: KnownCalls | None = None
 
     def follow(self, previous: "MeshRows") -> None:
         """Take over what another form of the same dialect knows."""
-        self.names, self.known = previous.names, previous.known
+        self.names, self.known_calls = previous.names, previous.known_calls
         if self._dialect.beside == previous._dialect.beside:
-            self._others = previous._others
+            self._side_parts = previous._side_parts
 
     def read(self, levels: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
         """Service and call columns with one row for each, under the first dialect's names.
@@ -74,10 +74,10 @@ class MeshRows:
             levels: requests are required.
         """
         services, calls = self._read_part(self._dialect, levels, self._name_service, self._name_call)
-        if not self._others:
+        if not self._side_parts:
             return services, calls
         measurements = [_Measurements(self._dialect, services, calls)]
-        for part, names in self._others:
+        for part, names in self._side_parts:
             settle = self.names.settle_key
             own = _Measurements(part, *self._read_part(part, levels, settle, settle)).at_its_place()
             names.learn(measurements, own)
@@ -86,13 +86,15 @@ class MeshRows:
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
         """The calls, including known calls that are not made now, and without calls that relays pass on."""
-        of_services, made = services["requests"], calls["requests"]
-        keys = made.table
-        requests = without_relayed(made, of_services, keys.numbers(map(self.names.of, relays)))
-        renamed = keys.numbers(key for _, names in self._others for key in names.renamed)
-        known_calls = (self.known or KnownCalls()).see_calls(requests, now)
-        known_calls = known_calls.forget(keys, np.append(renamed, np.setdiff1d(made.numbers, requests.numbers)))
-        self.known, listed_requests = known_calls.list_all(requests, of_services, now)
+        of_services, made_calls = services["requests"], calls["requests"]
+        keys = made_calls.table
+        requests = without_relayed(made_calls, of_services, keys.numbers(map(self.names.of, relays)))
+        renamed_keys = keys.numbers(key for _, names in self._side_parts for key in names.renamed)
+        known_calls = (self.known_calls or KnownCalls()).see_calls(requests, now)
+        known_calls = known_calls.forget(
+            keys, np.append(renamed_keys, np.setdiff1d(made_calls.numbers, requests.numbers))
+        )
+        self.known_calls, listed_requests = known_calls.list_all(requests, of_services, now)
         return {**calls, "requests": listed_requests}
 
     def _read_part(
@@ -108,11 +110,11 @@ class MeshRows:
                 ends = range(0, 2 * ENDS[split_level(level)[0]], 2)
                 self.names.see({key[begin : begin + 2] for key in new_keys for begin in ends})
         if self.names.version != self._names_version:
-            before, self._shown, self._names_version = self._shown, {}, self.names.version
-            if CALLS in before and self.known is not None:
-                known_numbers, new_map = before[CALLS].known, self._show(CALLS, columns[CALLS], self._name_call)
+            before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
+            if CALLS in before and self.known_calls is not None:
+                known_numbers, new_map = before[CALLS].known_numbers, self._show(CALLS, columns[CALLS], self._name_call)
                 obsolete = np.setdiff1d(before[CALLS](known_numbers), new_map(known_numbers))
-                self.known = self.known.forget(columns[CALLS]["requests"].table, obsolete)
+                self.known_calls = self.known_calls.forget(columns[CALLS]["requests"].table, obsolete)
         rows = []
         for level, reporters in zip(levels, part.reporters, strict=True):
             key_map = self._show(level, columns[level], names[level])
@@ -121,14 +123,14 @@ class MeshRows:
         return services, calls
 
     def _show(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
-        if level not in self._shown:
+        if level not in self._key_maps:
             parts = 2 * ENDS[split_level(level)[0]]
-            self._shown[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
-        return self._shown[level]
+            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
+        return self._key_maps[level]
 
     def _name_service(self, key: Key) -> Key:
-        settled = self.names.settle_key(key)
-        return self.names.of(settled) if self._dialect.names_workloads else settled
+        settled_key = self.names.settle_key(key)
+        return self.names.of(settled_key) if self._dialect.names_workloads else settled_key
 
     def _name_call(self, key: Key) -> Key:
         ends = self.names.settle_key(key)
@@ -195,9 +197,8 @@ class _Names:
         """Find the names that the earlier dialects use."""
         before = self._size()
         for measurements in earlier:
-            self._known |= dict.fromkeys(
-                measurements.names - self._known.keys(), _default_namespace(measurements.dialect)
-            )
+            new_names = measurements.names - self._known.keys()
+            self._known |= dict.fromkeys(new_names, _default_namespace(measurements.dialect))
             self._known_callers |= measurements.callers
         self._own |= own.names
         self._own_callers |= own.callers
@@ -262,8 +263,8 @@ def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
     key."""
     requests = [columns["requests"] for columns in parts]
     candidates = [*(column.only(column.array > 0) for column in requests), *requests]
-    ranked = [Column(c.table, c.numbers, np.full(len(c), i % len(parts))) for i, c in enumerate(candidates)]
-    owner = Column.first_of(ranked)
+    by_rank = [Column(c.table, c.numbers, np.full(len(c), i % len(parts))) for i, c in enumerate(candidates)]
+    owner = Column.first_of(by_rank)
 
     def unite(role: str) -> Column:
         columns = {i: part[role] for i, part in enumerate(parts) if role in part}

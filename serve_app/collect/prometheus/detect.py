@@ -94,7 +94,7 @@ class MeshSource(PrometheusSource):
             if not (has_failed or unread or late):
                 remark = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
             reason = unread or late or _detection_problem(answers, self._origin, match, remark)
-            return Poll(at, None, answers, why=reason)
+            return Poll(at, None, answers, reason=reason)
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)
@@ -139,7 +139,7 @@ class MeshSource(PrometheusSource):
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
         """Evaluate further queries for the doctor, about the mesh or about exporters ``beside`` it."""
-        match = self.plan.others if beside else self.plan.match
+        match = self.plan.exporter_match if beside else self.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
         return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 

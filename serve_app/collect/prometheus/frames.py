@@ -51,19 +51,19 @@ class LabelReader:
     keys: KeyTable = field(default_factory=KeyTable)
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    _known: dict[bytes, int] = field(default_factory=dict)  # label sets
+    _places: dict[bytes, int] = field(default_factory=dict)  # label sets
     _owners: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # of each: number of its key; -1: none
     _bounds: Numbers = field(default_factory=lambda: np.empty(0))  # of each bucket; NaN: unreadable
 
     def __len__(self) -> int:
         """Number of known label sets."""
-        return len(self._known)
+        return len(self._places)
 
     def read(self, label_sets: Sequence[bytes]) -> "ReadLabels":
         try:
             places = self._find(label_sets)
         except KeyError:  # some are new
-            self._add([label_set for label_set in dict.fromkeys(label_sets) if label_set not in self._known])
+            self._add([label_set for label_set in dict.fromkeys(label_sets) if label_set not in self._places])
             places = self._find(label_sets)
         owners, dropped_series = self._owners[places], None
         if len(nameless := np.flatnonzero(owners < 0)):
@@ -72,13 +72,15 @@ class LabelReader:
         return ReadLabels(label_sets, self.keys, owners, self._bounds[places], dropped_series)
 
     def _find(self, label_sets: Sequence[bytes]) -> IntArray:
-        return np.fromiter(map(self._known.__getitem__, label_sets), np.int64, len(label_sets))
+        return np.fromiter(map(self._places.__getitem__, label_sets), np.int64, len(label_sets))
 
     def _add(self, new_label_sets: Sequence[bytes]) -> None:
         is_bucket = self.labels[-1:] == (BUCKET,)
         keys = [self._key(_LABELS.decode(label_set) or {}) for label_set in new_label_sets]
         owners = [-1 if self._missing(key) else self.keys.number(key[:-1] if is_bucket else key) for key in keys]
-        self._known |= zip(new_label_sets, range(len(self._known), len(self._known) + len(new_label_sets)), strict=True)
+        self._places |= zip(
+            new_label_sets, range(len(self._places), len(self._places) + len(new_label_sets)), strict=True
+        )
         self._owners = np.append(self._owners, np.array(owners, np.int64))
         self._bounds = np.append(self._bounds, [_bound(key[-1]) if is_bucket else np.nan for key in keys])
 
@@ -105,7 +107,7 @@ class ReadLabels:
     keys: KeyTable
     owners: IntArray
     bounds: Numbers
-    dropped: DroppedSeries | None
+    dropped_series: DroppedSeries | None
 
     @cached_property
     def cells(self) -> tuple[NDArray[np.bool_], IntArray, Numbers, IntArray]:
@@ -145,7 +147,7 @@ def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") ->
         joined_by: how the values of one key are joined.
     """
     numbers, values = labels.owners, np.where(np.isfinite(values), values, np.nan)
-    if labels.dropped:
+    if labels.dropped_series:
         numbers, values = numbers[numbers >= 0], values[numbers >= 0]
     return Column.join(labels.keys, numbers, values, joined_by)
 

@@ -90,7 +90,7 @@ class KeyMap:
         return self._keys.distinct(numbers[self._images[numbers] < 0])
 
     @property
-    def known(self) -> IntArray:
+    def known_numbers(self) -> IntArray:
         """The numbers for which the function has been called."""
         return np.flatnonzero(self._images >= 0)
 
@@ -113,10 +113,10 @@ class Column(Mapping[Key, float]):
         return cls.join(table, table.numbers(values), np.array([*values.values()], np.float64))
 
     @classmethod
-    def join(cls, keys: KeyTable, numbers: IntArray, values: Numbers, how: Join = "sum") -> "Column":
+    def join(cls, keys: KeyTable, numbers: IntArray, values: Numbers, join: Join = "sum") -> "Column":
         """Join the values that have the same key. A sum with NaN is NaN; the largest value ignores NaN."""
         distinct = keys.distinct(numbers)
-        if how == "sum":
+        if join == "sum":
             return cls(keys, distinct, np.bincount(numbers, values, len(keys))[distinct].astype(np.float64))
         largest = np.full(len(keys), np.nan)
         np.fmax.at(largest, numbers, values)

@@ -22,13 +22,13 @@ def native(dialect: Dialect) -> Dialect:
     metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
 
     def convert_all(queries: Any) -> dict[Role, Query]:
-        converted: dict[Role, Query] = {}
+        native_queries: dict[Role, Query] = {}
         for role, query in queries.items():
             if role == "buckets":
-                converted |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
+                native_queries |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
             else:
-                converted[role] = replace(query, promql=_convert(query.promql, metrics))
-        return converted
+                native_queries[role] = replace(query, promql=_convert(query.promql, metrics))
+        return native_queries
 
     signature = tuple(_convert(series, metrics) for series in dialect.signature)
     return replace(

@@ -101,8 +101,8 @@ def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> 
 def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matcher: str = "") -> str:
     """PromQL for the sum of a service's series. If several proxies report the same requests, the one that reports the
     most counts."""
-    restricted = query.where(matcher) if matcher else query
-    promql = restricted.at(RATE_SECONDS, match=mesh.match)
+    query_of_bound = query.where(matcher) if matcher else query
+    promql = query_of_bound.at(RATE_SECONDS, match=mesh.match)
     reporter = [label.removeprefix("?") for label in query.labels[2:]]
     names: dict[str, str] = {}
     namespace, _, service = objective.service.partition("/")
@@ -114,10 +114,10 @@ def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matche
             promql, names[label_name] = f'label_join({promql}, "{label_name}", "", {parts})', value
         elif not label.startswith("="):  # a constant names nothing
             names[label.removeprefix("?")] = value
-    joined = f"({promql}) and on ({', '.join(names)}) {_vector(names)}"
+    service_series = f"({promql}) and on ({', '.join(names)}) {_vector(names)}"
     if reporter:
-        return f"max(sum by ({', '.join(reporter)}) ({joined}))"
-    return f"sum({joined})"
+        return f"max(sum by ({', '.join(reporter)}) ({service_series}))"
+    return f"sum({service_series})"
 
 
 def _vector(labels: dict[str, str]) -> str:

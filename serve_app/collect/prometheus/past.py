@@ -139,7 +139,7 @@ class PastPeriod:
             polls = list(self._read(Instants(begin, step, min(count, len(self) - number))))
             for poll in polls:
                 if poll.snapshot is None:
-                    self.missing.append((poll.at, poll.why))
+                    self.missing.append((poll.at, poll.reason))
                 else:
                     yield poll.snapshot
             number, count = number + len(polls), range_length(polls, step)
@@ -168,7 +168,7 @@ class PastReader:
     def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings, within_seconds: float) -> None:
         self._meshes, self._collector, self._within = meshes, collector, within_seconds
         self._lock = Lock()
-        self._known: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
+        self._periods: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
 
     def read(self, mesh: str, begin: datetime, end: datetime, points: int) -> PastSnapshots:
         """The snapshots of a period, at most ``points``.
@@ -179,15 +179,15 @@ class PastReader:
         settings = self._settings(mesh)
         key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and then finds it in the cache
-            if key not in self._known:
+            if key not in self._periods:
                 period = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
                 if end.timestamp() > time.time() - RECENT_SECONDS:
                     return period
-                self._known[key] = period
-                while len(self._known) > MAX_PERIODS:
-                    self._known.popitem(last=False)
-            self._known.move_to_end(key)
-            return self._known[key]
+                self._periods[key] = period
+                while len(self._periods) > MAX_PERIODS:
+                    self._periods.popitem(last=False)
+            self._periods.move_to_end(key)
+            return self._periods[key]
 
     def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
         """The snapshot of an instant. Raises the errors of :meth:`read`."""
@@ -197,7 +197,7 @@ class PastReader:
             with closing(MeshSource(settings, collector)) as source:
                 poll = source.poll(at)
         if poll.snapshot is None:
-            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
+            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.reason}")
         return poll.snapshot
 
     def _settings(self, mesh: str) -> MeshSettings:
@@ -218,7 +218,7 @@ class PastReader:
             for poll in source.read(instants):
                 if poll.snapshot is not None:
                     snapshots.append(poll.snapshot)
-                reason = reason or poll.why
+                reason = reason or poll.reason
         if not snapshots:
             raise NoTelemetry(
                 f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {reason}; "

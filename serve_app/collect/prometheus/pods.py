@@ -166,7 +166,7 @@ class Pods:
     """
 
     def __init__(self, columns: Columns, window_seconds: float) -> None:
-        self._known = columns
+        self._columns = columns
         owners = columns[OWNERS]
         self._keys = keys = owners.table
         parents = {key[:3]: key[3] for key in columns.get(PARENTS, ())}
@@ -194,7 +194,7 @@ class Pods:
 
     def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
         """Each pod's usage and capacity, if both are known."""
-        columns = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
+        columns = [self._columns[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
         containers = np.unique(np.concatenate([column.numbers for column in columns]))
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
         usage, limit, request = (column.at(containers) for column in columns)
@@ -218,17 +218,17 @@ class Pods:
 
     def _node_sizes(self, resource: str) -> Column:
         """Each pod's node capacity."""
-        nodes, sizes = self._known.get(NODES), self._known.get(f"{resource}_allocatable")
+        nodes, sizes = self._columns.get(NODES), self._columns.get(f"{resource}_allocatable")
         if nodes is None or sizes is None:
             return Column.of({}, self._keys)
         return Column.join(self._keys, nodes.part(0, 2), sizes.at(nodes.part(2)), "max")
 
     def cordoned_workloads(self) -> frozenset[Key] | None:
         """Workloads with pods on cordoned nodes; None if unknown."""
-        if not {NODES, CORDONED} <= self._known.keys():
+        if not {NODES, CORDONED} <= self._columns.keys():
             return None
-        nodes = self._known[NODES]
-        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._known[CORDONED].numbers)]
+        nodes = self._columns[NODES]
+        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._columns[CORDONED].numbers)]
         return frozenset(self._keys.name(self._workloads(on_them)))
 
     def by_workload(self, column: Column, join: Join) -> Column:
@@ -258,9 +258,9 @@ class Pods:
                 [
                     no_pods,
                     *(
-                        self._known[role].part(1)
+                        self._columns[role].part(1)
                         for role in (f"{resource}_usage" for resource in RESOURCES)
-                        if role in self._known
+                        if role in self._columns
                     ),
                 ]
             )
@@ -270,14 +270,14 @@ class Pods:
             workload: services_of(workload, serving) for workload in self._keys.name(self._workloads(self._running))
         }
         mesh, namespaces = set(services), {namespace for namespace, *_ in services}
-        unserved = [workload for workload, its in services_by_workload.items() if mesh.isdisjoint(its)]
-        unmatched_workloads = sorted("/".join(key) for key in unserved if key[0] in namespaces)
+        unserved_workloads = [workload for workload, its in services_by_workload.items() if mesh.isdisjoint(its)]
+        unmatched_workloads = sorted("/".join(key) for key in unserved_workloads if key[0] in namespaces)
         return PodCoverage(
             pods=len(self._running),
             without_owner=len(np.setdiff1d(used_pods, self._workload_of.numbers)),
             without_capacity=len(np.setdiff1d(np.intersect1d(used_pods, self._running), measured_pods)),
             unmatched_workloads=tuple(unmatched_workloads),
-            workloads_elsewhere=len(unserved) - len(unmatched_workloads),
+            workloads_elsewhere=len(unserved_workloads) - len(unmatched_workloads),
             services_without_pods=tuple(sorted(map("/".join, mesh.difference(*services_by_workload.values())))),
         )
 

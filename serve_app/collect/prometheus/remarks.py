@@ -151,11 +151,11 @@ def _jobs(jobs: Sequence[str]) -> Iterator[Finding]:
 
 
 def _find_unmatched(survey: Survey) -> Iterator[Finding]:
-    for label, values in survey.unmatched.items():
+    for label, values in survey.unmatched_values.items():
         setting = " or ".join(map(_toml, survey.match.values[label]))
         remedy = f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label"
         yield _unusual("match", f"match: no series of the mesh has {label} = {setting}", remedy)
-    for label in survey.absent:
+    for label in survey.absent_labels:
         text = f"match: no series of the mesh has the label {label}, so it is not used"
         yield _unusual("match", text, "remove it")
 

@@ -40,8 +40,8 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown_names: KeyMap,
         return dict(columns)
     keys = columns["requests"].table
     by = {role: column.part(parts) for role, column in columns.items()}
-    preferred = [keys.number((reporter,)) for reporter in reporters]
-    order = list(dict.fromkeys([*preferred, *keys.distinct(*by.values()).tolist()]))
+    reporter_keys = [keys.number((reporter,)) for reporter in reporters]
+    order = list(dict.fromkeys([*reporter_keys, *keys.distinct(*by.values()).tolist()]))
     rows = keys.distinct(*row_names.values())
     place, rank = np.zeros((2, len(keys)), np.int64)
     place[rows], rank[order] = np.arange(len(rows)), np.arange(len(order))

@@ -189,7 +189,7 @@ def read_signals(
 
 
 def read_cancellations(
-    cancelled: Mapping[Key, float] | None,
+    cancellations: Mapping[Key, float] | None,
     requests: Mapping[Key, float],
     services: Collection[Key],
     window_seconds: float,
@@ -197,13 +197,13 @@ def read_cancellations(
     """Read the share of requests on which callers gave up.
 
     Args:
-        cancelled, requests: 1/s by service; None: the mesh does not distinguish cancelled requests.
+        cancellations, requests: 1/s by service; None: the mesh does not distinguish cancelled requests.
     """
-    if cancelled is None:
+    if cancellations is None:
         return []
     all_requests = dict(_finite(requests))
     shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
-    for key, rate in _finite(cancelled):
+    for key, rate in _finite(cancellations):
         if key in shares and rate * window_seconds >= MIN_CANCELLED_REQUESTS:
             shares[key] = min(rate / all_requests[key], 1.0)
     # Few services have cancelled requests, so zeros are left out, except one, which shows that they were counted.

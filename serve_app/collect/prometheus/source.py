@@ -68,7 +68,7 @@ class PrometheusSource:
         self._about_cluster = _queries_of_cluster(queues, owner_labels)
         self._cluster = ClusterState(queues, owner_labels)
         self._surveyor = Surveyor(prometheus, mesh, collector, clock)
-        self._seen = 0  # number of services in the newest snapshot
+        self._service_count = 0  # number of services in the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
         self._read_rules: RecordingRules | None = None
@@ -103,17 +103,17 @@ class PrometheusSource:
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
-        if 2 * services < max(self._seen, 1) and self._survey(self._surveyor.look, at):
+        if 2 * services < max(self._service_count, 1) and self._survey(self._surveyor.look, at):
             poll = self._poll(at)  # the survey has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
-        self._seen = services or self._seen
+        self._service_count = services or self._service_count
         poll = replace(
             poll,
             survey=self._surveyor.survey,
             arrival=remark(self._surveyor.survey, self._collector),
             behind_seconds=self.plan.behind_seconds,
         )
-        return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
+        return replace(poll, reason=poll.reason or "; ".join(map(str, poll.remarks)))
 
     def close(self) -> None:
         self._prometheus.close()
@@ -147,23 +147,23 @@ class PrometheusSource:
             answers,
             stale,
             masked_roles,
-            recorded=bool(self._read_rules),
-            dropped=self._columns.dropped_series(answers),
-            folded=self._columns.folded(),
+            uses_rules=bool(self._read_rules),
+            dropped_series=self._columns.dropped_series(answers),
+            folded_names=self._columns.folded_names(),
         )
         if self._cluster.workloads is None:
             self._read_workloads_before(at)
         if missing := [role for role in queries if role[1] == "requests" and "requests" not in levels[role[0]]]:
             reasons = dict.fromkeys(f"{answers[role].failed} ({answers[role].detail})" for role in missing)
             subjects = " and ".join(dict.fromkeys(split_level(level)[0] for level, _ in missing))
-            return replace(poll, why=f"no request rates of {subjects}: {'; '.join(reasons)}")
+            return replace(poll, reason=f"no request rates of {subjects}: {'; '.join(reasons)}")
         self._learn_names(levels, at, until)
-        if self._rows.known is None:
-            self._rows.known = self._calls_before(levels, at)
+        if self._rows.known_calls is None:
+            self._rows.known_calls = self._calls_before(levels, at)
         try:
             snapshot = self._assemble(levels, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=self._explain_empty(error, levels, at, until))
+            return replace(poll, reason=self._explain_empty(error, levels, at, until))
         return replace(
             poll,
             snapshot=snapshot,
@@ -242,7 +242,7 @@ class PrometheusSource:
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
-        match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
+        match = plan.exporter_match if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
         # Dividing each bucket would cost Prometheus more than dividing the few values that result here.
         return query.at(window, since_seconds, match, per_second=role[1] != "buckets")
 
@@ -296,8 +296,8 @@ class PrometheusSource:
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
             window = self.plan.window_seconds
-            cancelled = read_cancellations(services.get("cancelled"), services["requests"], keys, window)
-            return [*self._cluster.read_signals(cluster, keys), *cancelled]
+            cancellations = read_cancellations(services.get("cancelled"), services["requests"], keys, window)
+            return [*self._cluster.read_signals(cluster, keys), *cancellations]
 
         snapshot = assemble(
             {**services, **cluster.resources},

@@ -61,9 +61,9 @@ class Survey:
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
         match: matchers for the mesh's series.
-        others: matchers for series of Kubernetes and exporters.
-        absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
+        exporter_match: matchers for series of Kubernetes and exporters.
+        absent_labels: labels of the setting ``match`` that no series of the mesh has; they are not used.
+        unmatched_values: existing values of labels of the setting ``match``, if no series has the setting's value.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
         is_native: whether histograms are native; None: unknown.
         is_certain: whether the next survey may wait.
@@ -77,9 +77,9 @@ class Survey:
     same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
-    others: Match = EVERYTHING
-    absent: tuple[str, ...] = ()
-    unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exporter_match: Match = EVERYTHING
+    absent_labels: tuple[str, ...] = ()
+    unmatched_values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
     is_native: bool | None = None
     is_certain: bool = False
@@ -90,7 +90,7 @@ class Plan:
     """How a mesh is polled, according to the settings and its series."""
 
     match: Match  # for the mesh's series
-    others: Match  # for series of Kubernetes and exporters
+    exporter_match: Match  # for series of Kubernetes and exporters
     window_seconds: float  # of the mesh's rates
     container_window_seconds: float  # of containers' rates; they have their own scrape jobs
     behind_seconds: float = 0.0  # the newest snapshot's age if data arrive late; 0: as in the settings
@@ -105,7 +105,7 @@ def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
     )
     is_later = survey.lag_seconds and not is_set(collector, "behind_seconds")
     behind = collector.behind_seconds + survey.lag_seconds if is_later else 0.0
-    return Plan(survey.match, survey.others, window, container_window, behind)
+    return Plan(survey.match, survey.exporter_match, window, container_window, behind)
 
 
 def is_set(collector: CollectorSettings, name: str) -> bool:
@@ -193,9 +193,9 @@ class Surveyor:
         match, requests, before = self._match, dialect.services["requests"], self.survey
         groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
-        unmatched: dict[str, tuple[str, ...]] = {}
+        unmatched_values: dict[str, tuple[str, ...]] = {}
         if match and not groups:
-            absent, unmatched = self._why_unmatched(requests, at)
+            absent, unmatched_values = self._why_unmatched(requests, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
                 groups = self._groups(requests, match, at)
@@ -221,7 +221,7 @@ class Surveyor:
             used_match,
             replace(restrict(self._match, clusters, replicas), allows_none=True),
             absent,
-            unmatched,
+            unmatched_values,
             lag,
             self._find_form(classic, used_match, at, before),
             _is_certain(requests, mesh_freshness, lag, is_live=is_live),

@@ -29,13 +29,13 @@ class Controller:
     """The specification of a workload.
 
     Attributes:
-        desired: desired replicas.
+        replicas: desired replicas.
         generation: the object's generation, which rises with each change to its specification; for an unknown owner of
             replica sets, when the newest one was created (Unix, s).
-        by_autoscaler: whether an autoscaler set ``desired``.
+        by_autoscaler: whether an autoscaler set ``replicas``.
     """
 
-    desired: int
+    replicas: int
     generation: int
     by_autoscaler: bool = field(default=False, compare=False)
 
@@ -88,13 +88,13 @@ class WorkloadState:
         controllers: specification of each workload.
         services: services of each workload, including workloads without traffic now. A missing workload serves the
             service of its own name.
-        cordoned: workloads with pods on cordoned nodes.
+        cordoned_workloads: workloads with pods on cordoned nodes.
         held_polls: number of polls in a row that held back missing controllers.
     """
 
     controllers: Controllers = field(default_factory=dict)
     services: WorkloadServices = field(default_factory=dict)
-    cordoned: Set[Key] = frozenset()
+    cordoned_workloads: Set[Key] = frozenset()
     held_polls: int = 0
 
     def update(
@@ -109,7 +109,7 @@ class WorkloadState:
         Returns:
             The planned changes in between, and the next state.
         """
-        cordoned_workloads = self.cordoned if cordoned_workloads is None else cordoned_workloads
+        cordoned_workloads = self.cordoned_workloads if cordoned_workloads is None else cordoned_workloads
         known_services = {**self.services, **services}
         if not controllers:
             return [], WorkloadState(
@@ -122,7 +122,7 @@ class WorkloadState:
             changes = _changes(self.controllers, present, known_services)
             changes += _new_backends(services.keys() & self.controllers.keys() - self.services.keys(), known_services)
             changed_services = {change.service for change in changes}
-            changes += _node_drains(cordoned_workloads - self.cordoned, known_services, changed_services)
+            changes += _node_drains(cordoned_workloads - self.cordoned_workloads, known_services, changed_services)
         serving = {workload: its for workload, its in known_services.items() if workload in present}
         return changes, WorkloadState(present, serving, cordoned_workloads, held_polls)
 
@@ -154,7 +154,7 @@ def _changes(before: Controllers, after: Controllers, workload_services: Workloa
 def _kind(workloads: Iterable[Key], before: Controllers, after: Controllers) -> str:
     """The kind of change in a service's workloads; empty if it cannot affect traffic."""
     replicas_before, replicas_after = (
-        {key: controllers[key].desired for key in workloads if key in controllers} for controllers in (before, after)
+        {key: controllers[key].replicas for key in workloads if key in controllers} for controllers in (before, after)
     )
     running_before, running_after = (
         {key for key, count in replicas_of.items() if count} for replicas_of in (replicas_before, replicas_after)
@@ -175,10 +175,10 @@ def _describe(before: Controller | None, after: Controller | None) -> str:
     if after is None:
         return "controller deleted"
     if before is None:
-        return f"new controller with {after.desired} replicas"
-    if after.desired != before.desired:
+        return f"new controller with {after.replicas} replicas"
+    if after.replicas != before.replicas:
         by = " by the autoscaler" if after.by_autoscaler else ""
-        return f"replicas changed from {before.desired} to {after.desired}{by}"
+        return f"replicas changed from {before.replicas} to {after.replicas}{by}"
     if after.generation >= FIRST_TIME:
         return "another replica set"
     return f"generation {before.generation} to {after.generation}"

@@ -60,5 +60,5 @@ def _newest_lines(lines: Iterable[_LokiLine]) -> list[LogLine]:
         at, key = read_nanoseconds(line.at), _VARIES.sub("#", line.text[:2000])
         newest, text, count = newest_by_text.get(key, (at, line.text, 0))
         newest_by_text[key] = (*max((newest, text), (at, line.text)), count + 1)
-    shown = sorted(newest_by_text.values(), reverse=True)[:MAX_SHOWN]
-    return [LogLine(instant_of(at), plain_text(text), count) for at, text, count in shown]
+    newest_first = sorted(newest_by_text.values(), reverse=True)[:MAX_SHOWN]
+    return [LogLine(instant_of(at), plain_text(text), count) for at, text, count in newest_first]

@@ -62,6 +62,6 @@ class Health:
 
         async def ask_replays() -> dict[str, float]:
             states = await backend.collector_states()
-            return {one.mesh: one.replayed for one in states if one.replayed is not None}
+            return {one.mesh: one.replayed_share for one in states if one.replayed_share is not None}
 
         self.scorers, self.replays = SharedAnswer(ask_scorers), SharedAnswer(ask_replays)
