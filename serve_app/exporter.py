@@ -142,11 +142,15 @@ _COLLECTOR_GAUGES: tuple[tuple[str, str, Callable[[CollectorState], float | None
         "1 while the watch for Kubernetes Events works, else 0.",
         lambda c: float(c.events.following) if c.events else None,
     ),
-    ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
+    (
+        "events",
+        "Kubernetes Events that may explain an incident.",
+        lambda c: c.events.stored_events if c.events else None,
+    ),
     (
         "replayed",
         "Share of a new mesh's past that has been read, 0 to 1; absent afterwards.",
-        lambda c: c.replayed,
+        lambda c: c.replayed_share,
     ),
 )
 _COLLECTOR_COUNTERS: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (

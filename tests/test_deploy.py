@@ -45,7 +45,7 @@ def exported_series() -> set[str]:
         "displacement_threshold": 2.0,
     }
     mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", exceeded=False, **whole)
-    collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1}, replayed=0.5)
+    collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1}, replayed_share=0.5)
     text = instruments.text([mesh], [collected]).decode()
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 

@@ -57,11 +57,11 @@ class PollSchedule:
         last = (now - self.behind_seconds - self.phase_seconds) // self.interval_seconds
         return last * self.interval_seconds + self.phase_seconds
 
-    def due(self, done: float, now: float) -> list[float]:
-        """Instants to poll: those after ``done``, oldest first, at most ``catch_up``."""
+    def due(self, done_until: float, now: float) -> list[float]:
+        """Instants to poll: those after ``done_until``, oldest first, at most ``catch_up``."""
         newest = self.newest(now)
-        missed = int((newest - done) / self.interval_seconds + 1e-6)
-        return [newest - i * self.interval_seconds for i in reversed(range(min(missed, self.catch_up)))]
+        count = int((newest - done_until) / self.interval_seconds + 1e-6)
+        return [newest - i * self.interval_seconds for i in reversed(range(min(count, self.catch_up)))]
 
     def seconds_to_next(self, now: float) -> float:
         """Time until the next instant can be polled, s."""
@@ -81,7 +81,7 @@ class CollectorState:
     """State of collecting one mesh.
 
     Attributes:
-        done: Unix time of the newest instant that needs no further poll or push; None before the first poll.
+        done_until: Unix time of the newest instant that needs no further poll or push; None before the first poll.
         handed_on: Unix time of the newest snapshot that the service accepted.
         polls: count by outcome: ``taken`` (accepted), ``empty`` (no services), ``failed`` (no snapshot), ``refused``
             (the service refused the snapshot for a reason that a retry does not fix), ``given_up`` (too old).
@@ -93,11 +93,11 @@ class CollectorState:
         seconds: duration of the newest poll's slowest query, s.
         problem: what went wrong in the newest poll or push.
         events: Kubernetes Events; None if they are not watched.
-        replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
+        replayed_share: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str
-    done: float | None = None
+    done_until: float | None = None
     handed_on: float | None = None
     polls: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
@@ -111,11 +111,11 @@ class CollectorState:
     problem: str = ""
     remarks: tuple[str, ...] = ()
     events: WatchState | None = None
-    replayed: float | None = None
+    replayed_share: float | None = None
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Self:
-        return msgspec.json.decode(packed, type=cls)
+    def unpack(cls, content: bytes) -> Self:
+        return msgspec.json.decode(content, type=cls)
 
     def pack(self) -> bytes:
         """The state for other collectors, JSON."""
@@ -130,7 +130,7 @@ class CollectorState:
         for answer in poll.failures.values():
             failures[answer.failed] = failures.get(answer.failed, 0) + 1
         snapshot = poll.snapshot
-        incomplete = dict.fromkeys(one.detail for one in poll.failures.values() if one.failed == "incomplete")
+        incomplete = dict.fromkeys(answer.detail for answer in poll.failures.values() if answer.failed == "incomplete")
         return replace(
             self,
             failures=failures,
@@ -141,7 +141,7 @@ class CollectorState:
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
-            problem="" if snapshot else poll.why,
+            problem="" if snapshot else poll.reason,
             remarks=tuple(map(str, poll.remarks)),
         )
 
@@ -168,11 +168,11 @@ class MeshCollector:
         self._read_past: ReadPast | None = None  # before the first snapshot
         self.state = CollectorState(mesh)
 
-    def begin(self, done: float | None, read_past: ReadPast | None = None) -> None:
-        """Continue after the instant ``done``, Unix time; None starts with the newest instant. With ``read_past``, the
-        past comes first, as soon as the source answers."""
+    def begin(self, done_until: float | None, read_past: ReadPast | None = None) -> None:
+        """Continue after the instant ``done_until``, Unix time; None starts with the newest instant. With
+        ``read_past``, the past comes first, as soon as the source answers."""
         self._pending, self._read_past = None, read_past
-        self.state = replace(self.state, done=done)
+        self.state = replace(self.state, done_until=done_until)
 
     async def run(self) -> None:
         """Poll and push until cancelled, or until another process collects the mesh."""
@@ -186,12 +186,12 @@ class MeshCollector:
 
     async def tick(self, now: float) -> None:
         """Process all due instants, up to the first that fails."""
-        done = self.state.done
-        if done is None:  # start with the newest instant
-            done = self.schedule.newest(now) - self.schedule.interval_seconds
-            self.state = replace(self.state, done=done)
-        due = self.schedule.due(done, now)
-        given_up = round((due[0] - done) / self.schedule.interval_seconds) - 1 if due else 0
+        done_until = self.state.done_until
+        if done_until is None:  # start with the newest instant
+            done_until = self.schedule.newest(now) - self.schedule.interval_seconds
+            self.state = replace(self.state, done_until=done_until)
+        due = self.schedule.due(done_until, now)
+        given_up = round((due[0] - done_until) / self.schedule.interval_seconds) - 1 if due else 0
         if given_up > 0:
             self.state = self.state.count("given_up", given_up)
         for at in due:
@@ -200,10 +200,10 @@ class MeshCollector:
 
     async def _collect(self, at: float) -> bool:
         """Poll and push one instant. Returns whether it is done, successfully or not."""
-        when = datetime.fromtimestamp(at, UTC)
-        snapshot = self._pending if self._pending and self._pending.observed_at == when else None
+        instant = datetime.fromtimestamp(at, UTC)
+        snapshot = self._pending if self._pending and self._pending.observed_at == instant else None
         if snapshot is None:
-            poll = await asyncio.to_thread(self._source.poll, when)
+            poll = await asyncio.to_thread(self._source.poll, instant)
             before, self.state = self.state, self.state.update(poll)
             self._log_changes(before, self.state, poll)
             waits = self._follow_lag(poll)
@@ -213,12 +213,14 @@ class MeshCollector:
             if snapshot is None:
                 self.state = self.state.count("failed" if poll.failures else "empty")
                 if not poll.failures:  # the source has no services at that instant, and will not have any later
-                    self.state = replace(self.state, done=at)
+                    self.state = replace(self.state, done_until=at)
                 return not poll.failures
             if self._read_past is not None:
                 read_past, self._read_past = self._read_past, None
-                done = await read_past()
-                self.state = replace(self.state, done=at - self.schedule.interval_seconds if done is None else done)
+                pushed_until = await read_past()
+                if pushed_until is None:
+                    pushed_until = at - self.schedule.interval_seconds
+                self.state = replace(self.state, done_until=pushed_until)
                 return False
             if self._pending is not None:  # that snapshot was given up, but its planned changes still count
                 snapshot = replace(snapshot, changes=(*self._pending.changes, *snapshot.changes))
@@ -252,25 +254,27 @@ class MeshCollector:
             outcome, problem = "taken", ""
             self.state = replace(self.state, handed_on=at)
         self._pending = None
-        self.state = replace(self.state.count(outcome), done=at, problem=problem)
+        self.state = replace(self.state.count(outcome), done_until=at, problem=problem)
         return True
 
-    def _log_changes(self, before: CollectorState, now: CollectorState, poll: Poll) -> None:
+    def _log_changes(self, before: CollectorState, after: CollectorState, poll: Poll) -> None:
         """Log each problem once when it appears, and once when it is gone."""
-        mesh, has_snapshot = now.mesh, poll.snapshot is not None
-        lost, back = set(now.masked) - set(before.masked), set(before.masked) - set(now.masked)
-        if not has_snapshot and now.problem != before.problem:
-            log.warning("mesh %s: no snapshot for %s: %s", mesh, poll.at, now.problem)
-        if lost:
-            why = "; ".join(f"{'/'.join(role)}: {one.failed}, {one.detail}" for role, one in poll.failures.items())
-            log.warning("mesh %s: no data for %s (%s)", mesh, ", ".join(sorted(lost)), why)
-        if now.incomplete and not before.incomplete:
-            log.warning("mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", mesh, now.incomplete)
-        elif before.incomplete and not now.incomplete and has_snapshot:
+        mesh, has_snapshot = after.mesh, poll.snapshot is not None
+        newly_masked, available_again = set(after.masked) - set(before.masked), set(before.masked) - set(after.masked)
+        if not has_snapshot and after.problem != before.problem:
+            log.warning("mesh %s: no snapshot for %s: %s", mesh, poll.at, after.problem)
+        if newly_masked:
+            reasons = "; ".join(
+                f"{'/'.join(role)}: {answer.failed}, {answer.detail}" for role, answer in poll.failures.items()
+            )
+            log.warning("mesh %s: no data for %s (%s)", mesh, ", ".join(sorted(newly_masked)), reasons)
+        if after.incomplete and not before.incomplete:
+            log.warning("mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", mesh, after.incomplete)
+        elif before.incomplete and not after.incomplete and has_snapshot:
             log.info("mesh %s: answers of Prometheus are complete again", mesh)
-        for annotation in sorted(set(now.ignored_annotations) - set(before.ignored_annotations)):
+        for annotation in sorted(set(after.ignored_annotations) - set(before.ignored_annotations)):
             log.warning("mesh %s: annotation ignored: %s", mesh, annotation)
-        for text in sorted(set(now.remarks) - set(before.remarks)):
+        for text in sorted(set(after.remarks) - set(before.remarks)):
             log.warning("mesh %s: %s", mesh, text)
-        if back and has_snapshot:
-            log.info("mesh %s: data for %s is available again", mesh, ", ".join(sorted(back)))
+        if available_again and has_snapshot:
+            log.info("mesh %s: data for %s is available again", mesh, ", ".join(sorted(available_again)))

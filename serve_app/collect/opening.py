@@ -31,9 +31,9 @@ class OtherSource:
             if snapshot is not None and snapshot.observed_at != at:
                 raise ValueError(f"expected the snapshot of {at.isoformat()}, got {snapshot.observed_at.isoformat()}")
         except Exception as error:  # whatever another package may raise
-            why = first_line(error)
-            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=why)}, why=why)
-        return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
+            reason = first_line(error)
+            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=reason)}, reason=reason)
+        return Poll(at, snapshot, {}, reason="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         yield from map(self.poll, instants.times())

@@ -120,17 +120,17 @@ class Ownership:
                 return
             if mesh not in self._until:  # removed meanwhile
                 continue
-            asked = time.monotonic()
+            request_time = time.monotonic()
             note = self._leases.hold(mesh, own_note, self._lease_seconds)
-            owned = self.is_owner(mesh)
+            was_owner = self.is_owner(mesh)
             if note is None:
                 self._notes.pop(mesh, None)
-                until = asked + self._lease_seconds
+                until = request_time + self._lease_seconds
             else:
                 self._notes[mesh], until = note, 0.0
             if mesh in self._until:
                 self._until[mesh] = until
-            if owned != (note is None):
+            if was_owner != (note is None):
                 log.warning(
                     "mesh %s: this process %s", mesh, "collects it from now on" if note is None else "stands by"
                 )

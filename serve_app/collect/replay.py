@@ -60,23 +60,23 @@ class Replay:
             Unix time of the newest pushed snapshot; None: none was pushed.
         """
         first = begin // self.step_seconds * self.step_seconds
-        done: float | None = None
-        logged = 0  # number of quarters
+        newest_pushed: float | None = None
+        logged_quarters = 0  # number of quarters
         log.info("mesh %s: its last %.1f hours are read from Prometheus", self.mesh, (self.newest() - first) / 3600)
         async with aclosing(self._ranges(first)) as ranges:
             async for polls in ranges:
                 for poll in polls:
                     if poll.snapshot is not None and not await self._push(poll.snapshot):
-                        return done
+                        return newest_pushed
                     at = poll.at.timestamp()
-                    done = at if poll.snapshot is not None else done
+                    newest_pushed = at if poll.snapshot is not None else newest_pushed
                     share = min((at - first) / max(self.newest() - first, self.step_seconds), 1.0)
                     self.note(share)
-                if (quarters := int(4 * share)) > logged:
-                    logged = quarters
+                if (quarters := int(4 * share)) > logged_quarters:
+                    logged_quarters = quarters
                     log.info("mesh %s: %d%% of its past has been read", self.mesh, 25 * quarters)
         log.info("mesh %s: its past has been read; live snapshots follow", self.mesh)
-        return done
+        return newest_pushed
 
     async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
         """Yield one range's polls after the other, up to the present. The next range is read meanwhile."""
@@ -85,8 +85,8 @@ class Replay:
         def read_next(count: int) -> asyncio.Task[Sequence[Poll] | None] | None:
             if not self.is_owner() or begin > self.newest():
                 return None
-            left = floor((self.newest() - begin) / step) + 1
-            return asyncio.create_task(self._read(source, Instants(begin, step, min(count, left))))
+            remaining = floor((self.newest() - begin) / step) + 1
+            return asyncio.create_task(self._read(source, Instants(begin, step, min(count, remaining))))
 
         with closing(self.open_past()) as source:
             reading = read_next(1)
@@ -101,16 +101,18 @@ class Replay:
 
     async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
         """A range's polls; None if Prometheus answers none of the attempts."""
-        why = ""
+        reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(PAUSE_SECONDS)
             polls = await asyncio.get_running_loop().run_in_executor(self.thread, lambda: list(source.read(instants)))
-            failed = [a for poll in polls if poll.snapshot is None for a in poll.answers.values() if a.failed]
-            if not failed:
+            failed_answers = [
+                answer for poll in polls if poll.snapshot is None for answer in poll.answers.values() if answer.failed
+            ]
+            if not failed_answers:
                 return polls
-            why = failed[0].detail
-        log.warning("mesh %s: a part of its past cannot be read: %s", self.mesh, why)
+            reason = failed_answers[0].detail
+        log.warning("mesh %s: a part of its past cannot be read: %s", self.mesh, reason)
         return None
 
     async def _push(self, snapshot: MeshSnapshot) -> bool:

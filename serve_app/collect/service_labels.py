@@ -48,11 +48,11 @@ class ServiceLabels:
     """Reads names, and caches them: a mesh has few names in many series.
 
     Attributes:
-        folded: names that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+        folded_names: names that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
-    folded: dict[str, str] = field(default_factory=dict)
-    _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
+    folded_names: dict[str, str] = field(default_factory=dict)
+    _cache: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
 
     def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
         """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
@@ -61,13 +61,13 @@ class ServiceLabels:
             namespaces, names: values of the labels that may contain them, the best first. A host may contain both.
             is_fixed: the dialect has no namespaces, so a host's namespace is ignored.
         """
-        given = namespaces, names, is_fixed
-        found = self._known.get(given)
-        if found is None:
-            name = next((one for one in names if one and one != LATE), LATE if LATE in names else "")
+        labels = namespaces, names, is_fixed
+        service = self._cache.get(labels)
+        if service is None:
+            name = next((value for value in names if value and value != LATE), LATE if LATE in names else "")
             namespace, name = self._read(_namespace(namespaces), name, is_fixed=is_fixed)
-            found = self._known[given] = escape_namespace(namespace), escape_name(name)
-        return found
+            service = self._cache[labels] = escape_namespace(namespace), escape_name(name)
+        return service
 
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
         text = name
@@ -80,13 +80,13 @@ class ServiceLabels:
         elif is_address(name):
             if _is_loopback(name):
                 return "", ""
-            self.folded[text] = ADDRESSES[1]
+            self.folded_names[text] = ADDRESSES[1]
             return ADDRESSES
         if _HASH.fullmatch(name):
-            self.folded[text] = HASHES[1]
+            self.folded_names[text] = HASHES[1]
             return HASHES
         if pod := _POD.fullmatch(name):
-            self.folded[text], name = POD_NAMES, pod[1]
+            self.folded_names[text], name = POD_NAMES, pod[1]
         return namespace, name
 
 
@@ -119,7 +119,7 @@ def _namespace(values: Sequence[str]) -> str:
     if is_late(first):
         for namespace in filter(None, map(_host_namespace, values)):
             return _in_cluster_of(first, namespace)
-        return OUTSIDE if any(one.count(".") > 1 for one in values[1:]) else first  # `cart.shop` may be a service
+        return OUTSIDE if any(value.count(".") > 1 for value in values[1:]) else first  # `cart.shop` may be a service
     return _host_namespace(first) or first
 
 
@@ -128,7 +128,7 @@ def _host_namespace(text: str) -> str:
     return host[2] if host else ""
 
 
-def _in_cluster_of(namespace: str, other: str) -> str:
+def _in_cluster_of(namespace: str, other_namespace: str) -> str:
     """Another namespace in the same cluster, where namespaces begin with one."""
     cluster, dot, _ = namespace.rpartition(".")
-    return f"{cluster}{dot}{other}"
+    return f"{cluster}{dot}{other_namespace}"

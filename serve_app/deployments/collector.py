@@ -118,7 +118,7 @@ class Collector:
         mesh_settings = self._with_source(mesh, prometheus)
         poll = await asyncio.to_thread(_poll_once, mesh_settings, self._collector, POLL_SHARE * self._deadline_seconds)
         if poll.snapshot is None:
-            raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
+            raise NoTelemetry(f"{prometheus}: {poll.reason}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
         await caller.ask(api_of(self._sessions).connections.add, mesh, prometheus)
         await self.update_connections()
@@ -245,7 +245,7 @@ class Collector:
         step = max(STEP_SECONDS, self._collector.interval_seconds)
 
         def note(share: float | None) -> None:
-            loop.state = replace(loop.state, replayed=share)
+            loop.state = replace(loop.state, replayed_share=share)
 
         replay = Replay(
             mesh,

@@ -1,5 +1,4 @@
-"""Describes how a mesh's series arrive: how often, how late, from which clusters and servers, and which pods they
-cover."""
+"""Describes how a mesh's series arrive: interval, delay, clusters, servers, and the pods that they cover."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,9 @@ MAX_NAMED = 5
 def arrival_findings(
     remarks: Sequence[Finding], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
-    """Yield a survey's findings; ``mesh`` and its Prometheus' ``address`` are for the lines of `tagae.toml`."""
-    for one in remarks:
-        yield replace(one, toml=_toml(one.toml, mesh, address))
+    """Yield a survey's findings, with the lines of `tagae.toml` for this mesh and its Prometheus' address."""
+    for finding in remarks:
+        yield replace(finding, toml=_toml(finding.toml, mesh, address))
     if pods is not None and pods.pods:
         yield from _pods(pods)
 
@@ -61,7 +60,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
 
 
 def _toml(setting: str, mesh: str, address: str) -> str:
-    """The lines of `tagae.toml` for a setting, including its table."""
+    """Return the lines of `tagae.toml` for a setting, with its table's header."""
     if not setting:
         return ""
     if setting.partition(" ")[0] in CollectorSettings.model_fields:
@@ -70,5 +69,5 @@ def _toml(setting: str, mesh: str, address: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"

@@ -30,18 +30,18 @@ def check_receivers(settings: Settings) -> Iterator[Finding]:
     except BadSettings as error:
         yield Finding("notify", "problem", str(error), "correct the setting")
         return
-    for one in statuses:
-        subject = f"receiver {one.kind}"
-        if one.failed:
-            found = f"{one.name} takes no notifications: {one.detail or one.failed}"
-            yield Finding(subject, "problem", found, RECEIVER_REMEDY)
+    for status in statuses:
+        subject = f"receiver {status.kind}"
+        if status.failed:
+            problem = f"{status.name} takes no notifications: {status.detail or status.failed}"
+            yield Finding(subject, "problem", problem, RECEIVER_REMEDY)
         else:
-            yield Finding(subject, "ok", f"{one.name} answers; tagae notify test sends a test alert")
+            yield Finding(subject, "ok", f"{status.name} answers; tagae notify test sends a test alert")
 
 
 def check_provider(settings: Settings) -> Iterator[Finding]:
-    """Check the sign-in provider's metadata: whether it is reachable, its issuer and keys, and what to register there.
-    Yields nothing without a provider."""
+    """Read the sign-in provider's metadata, if one is configured: its issuer, its keys, and the addresses to register
+    there."""
     if settings.serve.oidc is None:
         return
     try:
@@ -50,13 +50,13 @@ def check_provider(settings: Settings) -> Iterator[Finding]:
         from serve_app.access.oidc.provider import Provider  # needs the extra
 
         assert rules.oidc is not None  # checked by the settings
-        found = asyncio.run(Provider(rules.oidc, DEADLINE_SECONDS).metadata())
+        metadata = asyncio.run(Provider(rules.oidc, DEADLINE_SECONDS).metadata())
     except (BadSettings, ProviderFailed) as error:
         yield Finding("openid provider", "problem", str(error), PROVIDER_REMEDY)
         return
     groups = ", ".join(sorted(rules.oidc.groups))
-    out = "here and at the provider" if found.end_session_endpoint else "here only"
-    keys = f"keys: {len(found.keys)}; signs out {out}; groups with access: {groups}"
+    sign_out = "here and at the provider" if metadata.end_session_endpoint else "here only"
+    keys = f"keys: {len(metadata.keys)}; signs out {sign_out}; groups with access: {groups}"
     yield Finding("openid provider", "ok", f"{rules.oidc.issuer}, {keys}")
     addresses = f"{rules.oidc.redirect_url}, and after signing out: {rules.oidc.home}"
     yield Finding("redirect address", "ok", f"to register at the provider: {addresses}")
@@ -66,14 +66,14 @@ def check_tools(settings: Settings) -> Iterator[Finding]:
     """Send each mesh's queries to its logs and traces, for a service that does not exist."""
     now = datetime.now(UTC)
     question = ToolQuestion("tagae", "doctor", now - timedelta(minutes=5), now)
-    for mesh, chosen in settings.meshes.items():
-        for subject, tool in (("logs", chosen.logs), ("traces", chosen.traces)):
+    for mesh, mesh_settings in settings.meshes.items():
+        for subject, tool in (("logs", mesh_settings.logs), ("traces", mesh_settings.traces)):
             answer = asyncio.run(ask_tool(tool, question, DEADLINE_SECONDS))
             if answer is None:
                 continue
             if answer.failed:
-                found = f"{answer.tool} {answer.failed}{answer.detail and f': {answer.detail}'}"
-                yield Finding(f"{subject} of {mesh}", "warning", found, TOOL_REMEDY.format(subject))
+                problem = f"{answer.tool} {answer.failed}{answer.detail and f': {answer.detail}'}"
+                yield Finding(f"{subject} of {mesh}", "warning", problem, TOOL_REMEDY.format(subject))
             else:
                 yield Finding(f"{subject} of {mesh}", "ok", f"{answer.tool} takes the query")
 

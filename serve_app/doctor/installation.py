@@ -1,4 +1,4 @@
-"""Checks whether the service can run here. It starts and changes nothing."""
+"""Checks whether the service can run here, without starting or changing anything."""
 
 import importlib.util
 import os
@@ -46,16 +46,16 @@ MIN_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Return all findings; for the arguments see :func:`serve_app.settings.load`."""
+    """Run all checks. The arguments are those of :func:`serve_app.settings.load`."""
     try:
         settings = load_settings(config, overrides)
-        changed = [o for o in sources(config, overrides) if o.origin != "default"]
-        where = ", ".join(f"{o.name} from {o.origin}" for o in changed) or "all defaults"
-        about = [Finding("settings", "ok", where)]
+        options = [option for option in sources(config, overrides) if option.origin != "default"]
+        origins = ", ".join(f"{option.name} from {option.origin}" for option in options) or "all defaults"
+        settings_findings = [Finding("settings", "ok", origins)]
     except BadSettings as error:
         settings = Settings.model_construct()
         remedy = "correct the setting; the other checks assume the defaults"
-        about = [Finding("settings", "problem", str(error), remedy)]
+        settings_findings = [Finding("settings", "problem", str(error), remedy)]
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _python,
         _libraries,
@@ -72,14 +72,14 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         check_provider,
         _ray,
     )
-    return [*about, *(finding for check in checks for finding in check(settings))]
+    return [*settings_findings, *(finding for check in checks for finding in check(settings))]
 
 
 def _python(_: Settings) -> Iterator[Finding]:
     version = platform.python_version_tuple()[:2]
-    known = ("3", "11") <= tuple(version) <= ("3", "12")
-    found = f"{platform.python_version()} on {platform.platform()}"
-    yield _finding("python", found, known, "warning", "use Python 3.11 or 3.12; others are not tested")
+    is_tested = ("3", "11") <= tuple(version) <= ("3", "12")
+    platform_name = f"{platform.python_version()} on {platform.platform()}"
+    yield _finding("python", platform_name, is_tested, "warning", "use Python 3.11 or 3.12; others are not tested")
 
 
 def _libraries(_: Settings) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def _libraries(_: Settings) -> Iterator[Finding]:
 
 
 def _names(_: Settings) -> Iterator[Finding]:
-    """Other projects may have packages with the same names: Hugging Face has ``kernels``."""
+    """Check where the packages come from: other projects have the same names, as Hugging Face has ``kernels``."""
     owners = metadata.packages_distributions()
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -103,11 +103,11 @@ def _names(_: Settings) -> Iterator[Finding]:
                 f"package {name}", "ok", "not installed; only for tagae demo, evaluate, export, simulate and train"
             )
             continue
-        others = sorted(set(owners.get(name, ())) - {"tagae"})
-        found = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"
-        uninstall = f"uninstall {', '.join(others)}, or " if others else ""
+        other_owners = sorted(set(owners.get(name, ())) - {"tagae"})
+        location = f"{place}, of {', '.join(owners.get(name, ())) or 'the tagae source tree'}"
+        uninstall = f"uninstall {', '.join(other_owners)}, or " if other_owners else ""
         remedy = f"{uninstall}install tagae into an environment of its own"
-        yield _finding(f"package {name}", found, place is not None and not others, "problem", remedy)
+        yield _finding(f"package {name}", location, place is not None and not other_owners, "problem", remedy)
 
 
 def _network(settings: Settings) -> Iterator[Finding]:
@@ -125,17 +125,17 @@ def _weights(name: str, path: Path, settings: Settings, setting: str, instead: s
 
 
 def _device(settings: Settings) -> Iterator[Finding]:
-    """A GPU that cannot be used is a problem if the settings require it, and a warning if it is there."""
-    wanted = settings.scorer.device
-    obstacle = None if wanted == "cpu" else gpu.check_gpu()
-    if wanted == "cpu" or obstacle is not None:
+    """Check the GPU. An unusable one is a problem if the settings require it, and a warning if the machine has it."""
+    setting = settings.scorer.device
+    obstacle = None if setting == "cpu" else gpu.check_gpu()
+    if setting == "cpu" or obstacle is not None:
         reason = "no CUDA device can be used: " + obstacle.cause if obstacle else "the CPU"
-        found = f"{reason}; scorer.device is {wanted}"
-        is_ok = wanted == "cpu" or (wanted == "auto" and not gpu_files.is_here())
+        state = f"{reason}; scorer.device is {setting}"
+        is_ok = setting == "cpu" or (setting == "auto" and not gpu_files.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
-        yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
+        yield _finding("device", state, is_ok, "problem" if setting == "cuda" else "warning", remedy)
         return
-    yield Finding("device", "ok", f"{torch.cuda.get_device_name()}; scorer.device is {wanted}")
+    yield Finding("device", "ok", f"{torch.cuda.get_device_name()}; scorer.device is {setting}")
     yield Finding("kernels on the GPU", "ok", _describe_kernels("cuda"))
 
 
@@ -146,12 +146,12 @@ def _describe_kernels(device: str) -> str:
 
 def _machine(settings: Settings) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
-    found = f"{cores}; model.threads is {settings.model.threads}"
+    summary = f"{cores}; model.threads is {settings.model.threads}"
     remedy = "lower model.threads to the number of cores"
-    yield _finding("cores", found, settings.model.threads <= cores, "warning", remedy)
-    shared = Path("/dev/shm")
-    if shared.exists():
-        free = shutil.disk_usage(shared).free
+    yield _finding("cores", summary, settings.model.threads <= cores, "warning", remedy)
+    shared_memory = Path("/dev/shm")
+    if shared_memory.exists():
+        free = shutil.disk_usage(shared_memory).free
         remedy = "Ray uses slower files instead; in a container, set --shm-size=1g"
         yield _finding("shared memory", f"{free / 2**20:,.0f} MiB free", free >= MIN_SHARED_BYTES, "warning", remedy)
 
@@ -172,15 +172,15 @@ def _store(settings: Settings) -> Iterator[Finding]:
         yield from check_redis(settings.store)
         return
     place = settings.store.path
-    above = next(p for p in (place, *place.parents) if p.exists())
-    writable = above.is_dir() and os.access(above, os.W_OK)
-    free = shutil.disk_usage(above).free
-    found = f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
+    parent = next(p for p in (place, *place.parents) if p.exists())
+    writable = parent.is_dir() and os.access(parent, os.W_OK)
+    free = shutil.disk_usage(parent).free
+    state = f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
     if writable:
         remedy = "free some space: a full disk stops verdicts (507)"
-        yield _finding("store", found, free >= MIN_FREE_BYTES, "warning", remedy)
+        yield _finding("store", state, free >= MIN_FREE_BYTES, "warning", remedy)
     else:
-        yield Finding("store", "problem", f"{found}, not writable", "set store.path to another folder")
+        yield Finding("store", "problem", f"{state}, not writable", "set store.path to another folder")
     if (place / FILE_NAME).exists():
         yield _state(place / FILE_NAME)
 
@@ -199,12 +199,12 @@ def _port(settings: Settings) -> Iterator[Finding]:
     host, port = settings.serve.host, settings.serve.port
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        taken = bool(port) and probe.connect_ex((host, port)) == 0
-    if taken and (running := _find_running(settings)):
+        is_taken = bool(port) and probe.connect_ex((host, port)) == 0
+    if is_taken and (running := _find_running(settings)):
         yield Finding("port", "ok", f"{host}:{port} is in use by {running}")
         return
-    found = f"{host}:{port} {'is in use by another program' if taken else 'is free'}"
-    yield _finding("port", found, not taken, "warning", "stop the program that uses it, or set serve.port")
+    state = f"{host}:{port} {'is in use by another program' if is_taken else 'is free'}"
+    yield _finding("port", state, not is_taken, "warning", "stop the program that uses it, or set serve.port")
 
 
 def _find_running(settings: Settings) -> str:
@@ -265,9 +265,9 @@ def _ray(_: Settings) -> Iterator[Finding]:
         )
 
 
-def _finding(subject: str, found: str, is_ok: bool, otherwise: Outcome, remedy: str) -> Finding:
-    """A finding that is ok, or has a remedy and the outcome ``otherwise``."""
-    return Finding(subject, "ok", found) if is_ok else Finding(subject, otherwise, found, remedy)
+def _finding(subject: str, observation: str, is_ok: bool, outcome: Outcome, remedy: str) -> Finding:
+    """Return a finding that is ok, or else has this outcome and the remedy."""
+    return Finding(subject, "ok", observation) if is_ok else Finding(subject, outcome, observation, remedy)
 
 
 def _version(name: str) -> str:

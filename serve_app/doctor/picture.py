@@ -1,4 +1,4 @@
-"""A picture of the mesh in a snapshot, and what looks wrong about it."""
+"""A mesh's picture from one snapshot, with its oddities."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,14 @@ from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, Node
 BUSIEST = 5  # services that are shown
 MAX_NAMED = 3  # services that a line names
 RATE, P50, P99 = NodeMetric.REQUEST_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
-COUNTED_TWICE = 1.5  # if callers report more than this multiple of a service's requests, they must be wrong
-UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which callers are missing
+MAX_CALLERS_RATIO = 1.5  # callers that report a larger multiple of a service's requests must be wrong
+MAX_UNEXPLAINED_SHARE = 0.5  # share of a called service's requests without a caller; above it, callers are missing
 
 
 @dataclass(frozen=True, slots=True)
 class BusyService:
-    """The id of a service, and its requests, 1/s."""
-
     id: str
-    request_rate: float
+    request_rate: float  # 1/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +55,28 @@ def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> 
 
 
 def _requests(snapshot: MeshSnapshot, is_entry: BoolArray) -> Values:
-    """Requests of the services ``[N]``, 1/s; NaN if unknown. A gateway reports requests only as their source, so the
-    requests that it passes on count for it."""
-    known = snapshot.node_observed[:, RATE]
-    found = np.where(known, snapshot.node_features[:, RATE].astype(np.float64), np.nan)
+    """Return the services' requests ``[N]``, 1/s; NaN if unknown. A gateway reports requests only as their source, so
+    the requests that it passes on count for it."""
+    is_known = snapshot.node_observed[:, RATE]
+    requests = np.where(is_known, snapshot.node_features[:, RATE].astype(np.float64), np.nan)
     rows = np.flatnonzero(is_entry)
-    sent = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND, None].astype(np.float64)
-    found[rows] = measure_entries(rows, found[rows, None], snapshot.edge_index, sent.__getitem__)[:, 0]
-    return found
+    call_rates = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND, None].astype(np.float64)
+    requests[rows] = measure_entries(rows, requests[rows, None], snapshot.edge_index, call_rates.__getitem__)[:, 0]
+    return requests
 
 
 def _unusual_entry_points(
-    snapshot: MeshSnapshot, is_entry: BoolArray, named: BoolArray, requests: Values
+    snapshot: MeshSnapshot, is_entry: BoolArray, is_configured: BoolArray, requests: Values
 ) -> Iterator[str]:
-    """Services without callers that the settings do not name as entry points, or, without such settings, all but the
-    busiest. Having none is unusual, too."""
+    """Describe services without callers that the settings do not name as entry points, or, without such settings, all
+    but the busiest. A mesh without entry points is unusual, too."""
     if not is_entry.any():
         yield (
             "every service is called by another one, so all requests count as requests from outside: name the services "
             "that get these in `entry_points`"
         )
-    roots = is_entry & ~named
-    if not named.any() and roots.any():
+    roots = is_entry & ~is_configured
+    if not is_configured.any() and roots.any():
         roots[np.argmax(np.where(roots, np.nan_to_num(requests), -1))] = False
     if roots.any():
         cause = _verb(
@@ -90,7 +88,7 @@ def _unusual_entry_points(
 
 
 def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Services that neither call nor are called."""
+    """Describe services that neither call nor are called."""
     alone = np.ones(snapshot.num_nodes, bool)
     alone[snapshot.edge_index.ravel()] = False
     if snapshot.num_nodes > 1 and alone.any():
@@ -98,15 +96,15 @@ def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
 
 
 def _in_pieces(snapshot: MeshSnapshot) -> Iterator[str]:
-    """If callers and callees have different names, the graph consists of pairs."""
-    calling, called = (np.zeros(snapshot.num_nodes, bool) for _ in range(2))
-    calling[snapshot.edge_index[0]], called[snapshot.edge_index[1]] = True, True
-    if snapshot.num_edges > 1 and calling.sum() > 1 and not (calling & called).any():
+    """Describe a graph that consists of pairs, because callers and callees have different names."""
+    is_caller, is_callee = (np.zeros(snapshot.num_nodes, bool) for _ in range(2))
+    is_caller[snapshot.edge_index[0]], is_callee[snapshot.edge_index[1]] = True, True
+    if snapshot.num_edges > 1 and is_caller.sum() > 1 and not (is_caller & is_callee).any():
         yield "no service both calls and is called: a service may have one name as a caller and another as a callee"
 
 
 def _without_requests(snapshot: MeshSnapshot, requests: Values) -> Iterator[str]:
-    """Called services that do not measure their own requests."""
+    """Describe called services that do not measure their own requests."""
     unknown = np.isnan(requests)
     if unknown.any():
         names = _list(snapshot, unknown)
@@ -114,16 +112,18 @@ def _without_requests(snapshot: MeshSnapshot, requests: Values) -> Iterator[str]
 
 
 def _quantiles_crossed(snapshot: MeshSnapshot) -> Iterator[str]:
-    """A p99 below the p50."""
-    crossed = _is_crossed(snapshot.node_observed, snapshot.node_features, P50, P99)
-    if crossed.any():
-        yield f"p99 is below p50 for {_list(snapshot, crossed)}: check the queries of latencies"
-    calls = _is_crossed(snapshot.edge_observed, snapshot.edge_features, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY)
-    if calls.any():
-        a, b = snapshot.edge_index[:, int(np.flatnonzero(calls)[0])]
+    """Describe services and calls with a p99 below the p50."""
+    crossed_services = _is_crossed(snapshot.node_observed, snapshot.node_features, P50, P99)
+    if crossed_services.any():
+        yield f"p99 is below p50 for {_list(snapshot, crossed_services)}: check the queries of latencies"
+    crossed_calls = _is_crossed(
+        snapshot.edge_observed, snapshot.edge_features, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY
+    )
+    if crossed_calls.any():
+        caller, callee = snapshot.edge_index[:, int(np.flatnonzero(crossed_calls)[0])]
         yield (
-            f"p99 is below p50 for {int(calls.sum())} of {snapshot.num_edges} calls, for example "
-            f"{snapshot.node_ids[a]} → {snapshot.node_ids[b]}: check the queries of latencies"
+            f"p99 is below p50 for {int(crossed_calls.sum())} of {snapshot.num_edges} calls, for example "
+            f"{snapshot.node_ids[caller]} → {snapshot.node_ids[callee]}: check the queries of latencies"
         )
 
 
@@ -132,30 +132,31 @@ def _is_crossed(observed: BoolArray, values: FloatArray, p50: int, p99: int) -> 
 
 
 def _slow(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Latencies in a wrong unit: a median of minutes for most services."""
-    known = snapshot.node_observed[:, P50]
-    slow = known & (snapshot.node_features[:, P50] > 60)
+    """Describe latencies that may have a wrong unit: medians of minutes."""
+    is_known = snapshot.node_observed[:, P50]
+    slow = is_known & (snapshot.node_features[:, P50] > 60)
     if slow.any():
         yield f"the median latency of {_list(snapshot, slow)} is above a minute: check the unit of its histogram"
 
 
 def _callers_disagree(snapshot: MeshSnapshot) -> Iterator[str]:
-    """Callees that received fewer requests than their callers sent, or far more."""
+    """Describe services that received far fewer requests than their callers sent, or far more."""
     requests = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
-    sent = np.bincount(snapshot.edge_index[1], requests, snapshot.num_nodes)
-    got = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0)
-    known = (got > 0) & (sent > 0)
-    twice = known & (sent > COUNTED_TWICE * got)
-    if twice.any():
+    sent_rates = np.bincount(snapshot.edge_index[1], requests, snapshot.num_nodes)
+    received_rates = np.where(snapshot.node_observed[:, RATE], snapshot.node_features[:, RATE], 0)
+    is_comparable = (received_rates > 0) & (sent_rates > 0)
+    is_overcounted = is_comparable & (sent_rates > MAX_CALLERS_RATIO * received_rates)
+    if is_overcounted.any():
         yield (
-            f"the callers of {_list(snapshot, twice)} report over {COUNTED_TWICE:g} times the requests that "
-            f"{_verb(twice, 'it', 'they')} got: one may be counted twice, or proxies of some pods are not scraped"
+            f"the callers of {_list(snapshot, is_overcounted)} report over {MAX_CALLERS_RATIO:g} times the requests "
+            f"that {_verb(is_overcounted, 'it', 'they')} got: one may be counted twice, or proxies of some pods are "
+            "not scraped"
         )
-    unknown = known & (got - sent > UNKNOWN_CALLERS * got)
-    if unknown.sum() > 1:
+    has_unknown_callers = is_comparable & (received_rates - sent_rates > MAX_UNEXPLAINED_SHARE * received_rates)
+    if has_unknown_callers.sum() > 1:
         yield (
-            f"the callers of most requests to {_list(snapshot, unknown)} are unknown: they are outside the mesh, or "
-            "are not scraped"
+            f"the callers of most requests to {_list(snapshot, has_unknown_callers)} are unknown: they are outside the "
+            "mesh, or are not scraped"
         )
 
 
@@ -168,9 +169,9 @@ _CHECKS: Sequence[Callable[[MeshSnapshot], Iterator[str]]] = (
 )
 
 
-def _list(snapshot: MeshSnapshot, which: BoolArray) -> str:
-    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(which)], MAX_NAMED)
+def _list(snapshot: MeshSnapshot, is_listed: BoolArray) -> str:
+    return list_first([snapshot.node_ids[i] for i in np.flatnonzero(is_listed)], MAX_NAMED)
 
 
-def _verb(which: BoolArray, one: str, several: str) -> str:
-    return one if which.sum() == 1 else several
+def _verb(subject: BoolArray, singular: str, plural: str) -> str:
+    return singular if subject.sum() == 1 else plural

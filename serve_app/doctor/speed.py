@@ -85,78 +85,76 @@ def check_speed(settings: Settings, mesh: str | None = None) -> Iterator[Finding
             return
         if mesh is not None and mesh not in names:
             raise UnknownMesh(f"mesh {mesh!r}: expected a mesh of the store ({', '.join(names)}); correct the name")
-        chosen = names[:MAX_MESHES] if mesh is None else [mesh]
-        busy = 0.0
-        for name in chosen:
+        measured_names = names[:MAX_MESHES] if mesh is None else [mesh]
+        busy_share = 0.0
+        for name in measured_names:
             window = [snapshot for _, snapshot in unpack_window(store.window(name))]
-            found = measure(weights.of(name), window, options(settings, name), settings)
-            busy += float(np.median(found.pushes)) / 1e3 / found.interval
-            yield judge(name, found)
+            speed = measure(weights.of(name), window, options(settings, name), settings)
+            busy_share += float(np.median(speed.pushes)) / 1e3 / speed.interval
+            yield judge(name, speed)
     if mesh is None:
-        yield _load(busy, len(names) - len(chosen), settings.serve.session_replicas)
+        yield _load(busy_share, len(names) - len(measured_names), settings.serve.session_replicas)
 
 
-def measure(checkpoint: Checkpoint, window: Sequence[MeshSnapshot], chosen: Options, settings: Settings) -> Speed:
-    """Push a window's snapshots repeatedly, each time with later times."""
+def measure(checkpoint: Checkpoint, window: Sequence[MeshSnapshot], mesh_options: Options, settings: Settings) -> Speed:
+    """Push a window's snapshots repeatedly to a temporary store."""
     with (
         TemporaryDirectory(prefix="tagae-bench-") as folder,
         closing(open_store(StoreSettings(path=Path(folder)))) as store,
     ):
-        return asyncio.run(_measure(checkpoint, window, chosen, settings, store))
+        return asyncio.run(_measure(checkpoint, window, mesh_options, settings, store))
 
 
 async def _measure(
-    checkpoint: Checkpoint, window: Sequence[MeshSnapshot], chosen: Options, settings: Settings, store: StateStore
+    checkpoint: Checkpoint, window: Sequence[MeshSnapshot], mesh_options: Options, settings: Settings, store: StateStore
 ) -> Speed:
     replay = replayer(lambda _: checkpoint, settings)
     steps = MeshSteps(MeshRepository(store, MeshCache(settings.serve.session_memory_bytes), replay))
     interval = _interval(window)
-    passes, pushes, json, arrow = [], [], [], []
-    ends = time.perf_counter() + MAX_SECONDS
+    passes, pushes, json_times, arrow_times = [], [], [], []
+    deadline = time.perf_counter() + MAX_SECONDS
     for number, snapshot in enumerate(islice(_repeat(window, interval), LEARNED + MEASURED)):
-        runner, body, shorter = (
+        runner, json_body, arrow_body = (
             _TimedRunner(checkpoint),
             encode_snapshot(snapshot, JSON),
             encode_snapshot(snapshot, ARROW),
         )
-        began = time.perf_counter()
-        decode_snapshot(shorter, ARROW)
-        started = time.perf_counter()
-        decoded = decode_snapshot(body, JSON)
-        read = time.perf_counter()
-        pushed = await steps.push(NextSnapshot("bench", pack_snapshot(decoded)), chosen, runner)
-        done = time.perf_counter()
-        if pushed.computation is not None:
-            await steps.tidy("bench", pushed.computation[1], chosen)
-        if number >= LEARNED or done > ends:
+        begin = time.perf_counter()
+        decode_snapshot(arrow_body, ARROW)
+        json_begin = time.perf_counter()
+        decoded_snapshot = decode_snapshot(json_body, JSON)
+        push_begin = time.perf_counter()
+        result = await steps.push(NextSnapshot("bench", pack_snapshot(decoded_snapshot)), mesh_options, runner)
+        end = time.perf_counter()
+        if result.computation is not None:
+            await steps.tidy("bench", result.computation[1], mesh_options)
+        if number >= LEARNED or end > deadline:
             passes.append(1e3 * runner.seconds)
-            pushes.append(1e3 * (done - started))
-            json.append(1e3 * (read - started))
-            arrow.append(1e3 * (started - began))
-        if done > ends and len(pushes) > 1:
+            pushes.append(1e3 * (end - json_begin))
+            json_times.append(1e3 * (push_begin - json_begin))
+            arrow_times.append(1e3 * (json_begin - begin))
+        if end > deadline and len(pushes) > 1:
             break
-    return Speed(snapshot.num_nodes, snapshot.num_edges, passes, pushes, json, arrow, interval)
+    return Speed(snapshot.num_nodes, snapshot.num_edges, passes, pushes, json_times, arrow_times, interval)
 
 
 class _TimedRunner(LocalRunner):
-    """Measures the network pass, s."""
-
-    seconds = 0.0
+    seconds = 0.0  # of the network pass
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
-        started = time.perf_counter()
+        begin = time.perf_counter()
         scores = await super().score(prepared)
-        self.seconds = time.perf_counter() - started
+        self.seconds = time.perf_counter() - begin
         return scores
 
 
-def judge(mesh: str, found: Speed) -> Finding:
-    """Describe a mesh's figures, and what would help most if they are above the target."""
-    push, slowest = float(np.median(found.pushes)), _p99(found.pushes)
-    one_pass, json, arrow = (float(np.median(of)) for of in (found.passes, found.json, found.arrow))
+def judge(mesh: str, speed: Speed) -> Finding:
+    """Describe a mesh's figures, with the most effective remedy if they are above the target."""
+    push, slowest = float(np.median(speed.pushes)), _p99(speed.pushes)
+    one_pass, json, arrow = (float(np.median(values)) for values in (speed.passes, speed.json, speed.arrow))
     text = (
-        f"{found.services:,} services, {found.calls:,} calls: pass {one_pass:.1f} / {_p99(found.passes):.1f} ms, push "
-        f"{push:.1f} / {slowest:.1f} ms (p50 / p99 of {len(found.pushes)})"
+        f"{speed.services:,} services, {speed.calls:,} calls: pass {one_pass:.1f} / {_p99(speed.passes):.1f} ms, push "
+        f"{push:.1f} / {slowest:.1f} ms (p50 / p99 of {len(speed.pushes)})"
     )
     subject = f"speed of {mesh}"
     if slowest <= TARGET_MS:
@@ -165,7 +163,7 @@ def judge(mesh: str, found: Speed) -> Finding:
         return Finding(subject, "warning", text, f"use Arrow: it saves {json - arrow:.0f} ms of decoding")
     if one_pass >= LARGE_SHARE * push:
         parts = math.ceil(one_pass / max(TARGET_MS - (push - one_pass), TARGET_MS / 4))
-        max_services = math.ceil(found.services / parts)
+        max_services = math.ceil(speed.services / parts)
         return Finding(
             subject,
             "warning",
@@ -173,28 +171,28 @@ def judge(mesh: str, found: Speed) -> Finding:
             f"partition at {max_services:,} services, one part for each of {parts} scorers on cores of their own: "
             f"partition.max_services = {max_services}, scorer.place = replicas, scorer.num_replicas = {parts}",
         )
-    share = slowest / 1e3 / found.interval
+    share = slowest / 1e3 / speed.interval
     return Finding(
         subject,
         "warning" if share > BUSY_SHARE else "ok",
-        f"{text}; above {TARGET_MS:.0f} ms, {share:.0%} of the {found.interval:.0f} s between snapshots; the work of "
+        f"{text}; above {TARGET_MS:.0f} ms, {share:.0%} of the {speed.interval:.0f} s between snapshots; the work of "
         "the session takes most of it, so scorers would not help",
         "raise collector.interval_seconds, or use a faster core" if share > BUSY_SHARE else "",
     )
 
 
 def _load(busy: float, left_out: int, sessions: int) -> Finding:
-    """How much of the sessions' time the measured meshes take in total."""
-    others = f"; {left_out} smaller meshes were not measured" if left_out else ""
-    text = f"these meshes take {busy:.0%} of one core, and the sessions are {sessions}{others}"
+    """Describe the share of the sessions' time that the measured meshes take."""
+    remark = f"; {left_out} smaller meshes were not measured" if left_out else ""
+    text = f"these meshes take {busy:.0%} of one core, and the sessions are {sessions}{remark}"
     is_busy = busy > BUSY_SHARE * sessions
     remedy = "add a session on a core of its own: serve.session_replicas" if is_busy else ""
     return Finding("load", "warning" if is_busy else "ok", text, remedy)
 
 
 def _names(store: StateStore) -> list[str]:
-    """The meshes that have snapshots, the largest ones first."""
-    sizes = {one.mesh: StoredVerdict.unpack(one.verdict).services for one in store.meshes() if one.sequence}
+    """Return the names of meshes with snapshots, the largest first."""
+    sizes = {state.mesh: StoredVerdict.unpack(state.verdict).services for state in store.meshes() if state.sequence}
     return sorted(sizes, key=lambda name: -sizes[name])
 
 
@@ -205,15 +203,15 @@ def _no_mesh(place: str) -> Finding:
 
 
 def _repeat(window: Sequence[MeshSnapshot], interval: float) -> Iterator[MeshSnapshot]:
-    """The snapshots in an endless loop, each time with later times."""
+    """Yield the window's snapshots endlessly, each time with later times."""
     length = window[-1].observed_at - window[0].observed_at + timedelta(seconds=interval)
     for turn in count():
-        for one in window:
-            yield replace(one, observed_at=one.observed_at + turn * length)
+        for snapshot in window:
+            yield replace(snapshot, observed_at=snapshot.observed_at + turn * length)
 
 
 def _interval(window: Sequence[MeshSnapshot]) -> float:
-    times = [one.observed_at.timestamp() for one in window]
+    times = [snapshot.observed_at.timestamp() for snapshot in window]
     return float(np.median(np.diff(times))) if len(times) > 1 else DEFAULT_INTERVAL
 
 

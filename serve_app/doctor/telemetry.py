@@ -1,4 +1,4 @@
-"""Checks which metrics a mesh's Prometheus has, and what missing ones cost."""
+"""Checks which metrics a mesh's Prometheus has, and what you lose without the missing ones."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -88,9 +88,10 @@ SIGNAL_COSTS = {
 CADVISOR, STATE_METRICS = "cAdvisor", "kube-state-metrics"
 _OF_CADVISOR = {f"{resource}_usage" for resource in RESOURCES}
 EXPORTERS: dict[str, frozenset[Role]] = {
-    CADVISOR: frozenset((KUBERNETES, one) for one in _OF_CADVISOR),
+    CADVISOR: frozenset((KUBERNETES, role) for role in _OF_CADVISOR),
     STATE_METRICS: frozenset(
-        (KUBERNETES, one) for one in _COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
+        (KUBERNETES, role)
+        for role in _COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
     ),
 }
 EXPORTER_COSTS = {
@@ -126,7 +127,7 @@ class TelemetryReport:
 def check_telemetry(
     mesh: MeshSettings, collector: CollectorSettings, at: datetime, name: str = "NAME"
 ) -> TelemetryReport:
-    """Poll once, as the collector does; ``name``: the mesh's name in the settings."""
+    """Poll a mesh once, as the collector does. Its name is for the lines of `tagae.toml`."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at)
     with closing(MeshSource(mesh, collector)) as source:
@@ -149,24 +150,24 @@ def check_telemetry(
 
 
 def _check_other_source(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> TelemetryReport:
-    """Poll another package's source once."""
+    """Poll a source of another package once."""
     with closing(open_source(mesh, collector)) as source:
         poll = source.poll(at)
     if poll.snapshot is None:
         remedy = "correct source_options, or ask the authors of the package"
-        return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.why, remedy),), None)
-    found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
-    finding = Finding(f"source {mesh.other_source}", "ok", found)
+        return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.reason, remedy),), None)
+    summary = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
+    finding = Finding(f"source {mesh.other_source}", "ok", summary)
     return TelemetryReport((finding,), draw_picture(poll.snapshot, mesh.entry_points))
 
 
 def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
     absent = [] if signals is None else _absent_exporters(poll, signals)
-    covered = {role for exporter in absent for role in EXPORTERS[exporter]}
+    covered_roles = {role for exporter in absent for role in EXPORTERS[exporter]}
     if signals is not None and not signals:  # there are no signals
-        covered |= {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)}
+        covered_roles |= {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)}
     for role, answer in poll.answers.items():
-        if role[0] == DETECTION[0] or role in covered:
+        if role[0] == DETECTION[0] or role in covered_roles:
             continue
         level, part = split_level(role[0])
         query: Role = (level, role[1])
@@ -192,7 +193,7 @@ def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
 
 
 def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
-    """Exporters whose queries all succeeded, but without any series."""
+    """Return the exporters whose queries all succeeded, but without any series."""
     return [
         exporter
         for exporter, roles in EXPORTERS.items()
@@ -203,21 +204,21 @@ def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
 
 
 def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
-    """The sources of signals that exist; None: unknown."""
-    found = source.ask({name: Query(f"count({one})", ()) for name, one in SOURCES.items()}, at, beside=True)
-    if any(answer.failed for answer in found.values()):
+    """Return the signal sources that exist; None if a query failed."""
+    answers = source.ask({name: Query(f"count({series})", ()) for name, series in SOURCES.items()}, at, beside=True)
+    if any(answer.failed for answer in answers.values()):
         return None
-    return frozenset(name for name, answer in found.items() if answer.samples)
+    return frozenset(name for name, answer in answers.items() if answer.samples)
 
 
 def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
-    for one in source.gaps(at):
-        found, remedy = f"missing; {one.series} series", f"{one.gap.cost}: {one.gap.remedy}"
-        yield Finding(f"{one.source} {one.gap.name}", "warning", found, remedy)
+    for found_gap in source.gaps(at):
+        state, remedy = f"missing; {found_gap.series} series", f"{found_gap.gap.cost}: {found_gap.gap.remedy}"
+        yield Finding(f"{found_gap.source} {found_gap.gap.name}", "warning", state, remedy)
 
 
 def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
-    """The scrape jobs of a Prometheus without a mesh, those with the most targets first."""
+    """List the scrape jobs of a Prometheus without a mesh, those with the most targets first."""
     texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
     answers = source.ask({name: Query(promql, ()) for name, promql in texts.items()}, at)
     if any(answer.failed for answer in answers.values()):
@@ -228,16 +229,16 @@ def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
         for rows in [label_values(answer.samples, ("job",))]
     )
     if not targets:
-        found, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
-        yield Finding("scrape jobs", "warning", found, remedy)
+        state, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
+        yield Finding("scrape jobs", "warning", state, remedy)
         return
-    ranked = sorted(targets, key=lambda job: (-targets[job], job))
-    described = [f"{job} ({up.get(job, 0):.0f} of {targets[job]:.0f} targets up)" for job in ranked]
+    jobs = sorted(targets, key=lambda job: (-targets[job], job))
+    targets_by_job = [f"{job} ({up.get(job, 0):.0f} of {targets[job]:.0f} targets up)" for job in jobs]
     down = any(not up.get(job) for job in targets)
     yield Finding(
         "scrape jobs",
         "warning" if down else "ok",
-        list_first(described, JOBS_SHOWN),
+        list_first(targets_by_job, JOBS_SHOWN),
         "all targets of a job are down: see /targets of this Prometheus" if down else "",
     )
 
@@ -248,7 +249,7 @@ def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[
     at = poll.at.isoformat(timespec="seconds")
     yield Finding("snapshot", "ok", f"{snapshot.num_nodes} services, {snapshot.num_edges} calls at {at}")
     yield _teams(snapshot, mesh)
-    if poll.recorded:
+    if poll.uses_rules:
         yield Finding("recording rules", "ok", "read")
     elif snapshot.num_edges >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
         command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
@@ -257,7 +258,7 @@ def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[
 
 
 def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
-    """How many services have no team. A mesh without any team does not use teams."""
+    """Count the services without a team. A mesh without any team does not use teams."""
     owners = Owners(mesh.owner_patterns, snapshot.policies)
     without = [name for name in snapshot.node_ids if not ((owner := owners.find(name)) and owner.team)]
     total = snapshot.num_nodes
@@ -265,21 +266,21 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
         return Finding("teams", "ok", "no service has a team, so alerts have no label team")
     if not without:
         return Finding("teams", "ok", f"all {total} services have a team")
-    found = f"{len(without)} of {total} services have no team: {list_first(without, TEAMLESS_SHOWN)}"
+    summary = f"{len(without)} of {total} services have no team: {list_first(without, TEAMLESS_SHOWN)}"
     remedy = f"set the label {mesh.team_labels[0]}" if mesh.team_labels else "name them"
-    return Finding("teams", "warning", found, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
+    return Finding("teams", "warning", summary, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
 
 
 def _nameless_series(poll: Poll) -> Iterator[Finding]:
-    """Queries with series that name no service."""
-    for role, dropped in poll.dropped.items():
-        yield Finding(" ".join(role), "warning", *describe_nameless(dropped))
+    """Yield the queries with series that name no service."""
+    for role, dropped_series in poll.dropped_series.items():
+        yield Finding(" ".join(role), "warning", *describe_nameless(dropped_series))
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:
-    """Names that are not services, by kind."""
+    """Yield the names that are not services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
-    for name, kind in poll.folded.items():
+    for name, kind in poll.folded_names.items():
         by_kind[kind].append(name)
     for kind, names in sorted(by_kind.items()):
         meaning = f"those that are called are {OUTSIDE}/{kind}, those that call are no service"
@@ -288,14 +289,14 @@ def _find_folded_names(poll: Poll) -> Iterator[Finding]:
         yield Finding("names", "ok", f"{kind}: {list_first(names, NAMES_SHOWN)}; {meaning}")
 
 
-def _signals(poll: Poll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
-    """Which signals exist, and which queues belong to no service."""
-    covered = {source for exporter in absent for source in SIGNALS_OF[exporter]}
+def _signals(poll: Poll, absent: Sequence[str], signals: frozenset[str]) -> Iterator[Finding]:
+    """Yield the signals that exist, and the queues without a service."""
+    covered_sources = {source for exporter in absent for source in SIGNALS_OF[exporter]}
     for source, cost in SIGNAL_COSTS.items():
-        if source not in found | covered:
+        if source not in signals | covered_sources:
             yield Finding(f"signals {source}", "warning", "no series", cost)
-    if found:
-        yield Finding("signals", "ok", ", ".join(sorted(found)))
+    if signals:
+        yield Finding("signals", "ok", ", ".join(sorted(signals)))
     if poll.unmapped_queues:
         queues = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
         yield Finding("queues", "warning", queues, "set `queues` of the mesh to the service that reads each")
@@ -304,19 +305,19 @@ def _signals(poll: Poll, absent: Sequence[str], found: frozenset[str]) -> Iterat
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
+        yield Finding("mesh", "problem", poll.reason, _remedy(poll, address))
     else:
-        warned = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
-        remedy = f"Prometheus warns: {'; '.join(sorted(warned))}" if warned else ""
-        yield Finding("mesh", "warning" if warned else "ok", address, remedy)
+        warnings = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
+        remedy = f"Prometheus warns: {'; '.join(sorted(warnings))}" if warnings else ""
+        yield Finding("mesh", "warning" if warnings else "ok", address, remedy)
     if kinds:
-        found = f"{', '.join(kinds)}{', found by its metrics' if mesh.source == 'auto' else ''}"
-        yield Finding("source", "ok", found)
+        dialect_names = f"{', '.join(kinds)}{', found by its metrics' if mesh.source == 'auto' else ''}"
+        yield Finding("source", "ok", dialect_names)
 
 
 def _remedy(poll: Poll, address: str) -> str:
-    """The remedy if nothing can be read, unless the problem already names it."""
-    if "check" in poll.why:
+    """Return the remedy if nothing can be read, unless the problem already names it."""
+    if "check" in poll.reason:
         return ""
     arrival = poll.survey.mesh if poll.survey else None
     if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:

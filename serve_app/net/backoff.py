@@ -21,15 +21,15 @@ class Backoff:
     max_seconds: float = 60.0
 
     def seconds(self, failures: int, retry_after_seconds: float = 0.0) -> float:
-        """How long to wait, s.
+        """Return the wait, s.
 
         Args:
             failures: failures in a row, 1 or more.
             retry_after_seconds: minimum wait that the server asked for, capped at ``max_seconds``.
         """
-        doubled = self.first_seconds * 2.0 ** min(failures - 1, 30)
-        asked = min(retry_after_seconds, self.max_seconds)
-        return max(asked, min(doubled, self.max_seconds) * random.uniform(0.5, 1.0))
+        wait = self.first_seconds * 2.0 ** min(failures - 1, 30)
+        min_wait = min(retry_after_seconds, self.max_seconds)
+        return max(min_wait, min(wait, self.max_seconds) * random.uniform(0.5, 1.0))
 
 
 def parse_retry_after(header: str) -> float:

@@ -50,7 +50,7 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def request_headers(self) -> dict[str, str]:
-        """The configured headers, and ``Authorization`` if it is needed. Blocks while it reads the secret files.
+        """Return the configured headers, with ``Authorization`` if needed. Blocks while it reads the secret files.
 
         Raises:
             SecretUnreadable: if a secret cannot be read. The message names the file, never its content.
@@ -69,15 +69,15 @@ class Endpoint:
         return headers
 
     def ssl_context(self) -> ssl.SSLContext | bool:
-        """The ``verify`` argument of httpx, with the client certificate.
+        """Return the ``verify`` argument of httpx, with the client certificate.
 
         Raises:
             BadSettings: if the certificates or the key cannot be read.
         """
         if self.certificate_file is None:
             return ssl_context(self.ca_file)
-        trusted = ssl_context(self.ca_file)
-        context = trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
+        verify = ssl_context(self.ca_file)
+        context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
         try:
             # Without a password here, OpenSSL would ask for an encrypted key's password on the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, password=lambda: "")
@@ -94,12 +94,7 @@ def basic_auth(username: str, password: str) -> str:
 
 
 def join_url(url: str, path: str) -> str:
-    """``url`` with ``path`` appended to its path; its query parameters are kept.
-
-    Args:
-        url: base address.
-        path: begins with a slash.
-    """
+    """Append ``path``, which begins with a slash, to a URL's path. Query parameters stay."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path))
 
@@ -148,7 +143,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise ValueError(f"expected a name of a header, such as X-Scope-OrgID, got {name[:80]!r}")
+            raise ValueError(f"expected a header name, such as X-Scope-OrgID, got {name[:80]!r}")
         if not (value.isascii() and value.isprintable()) or value != value.strip():
             raise ValueError(f"{name}: expected printable ASCII without spaces at its ends")
         if name.lower() in SECRET_HEADERS:
@@ -156,7 +151,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """The ``verify`` argument of httpx: these certificates, or True for the system's.
+    """Return the ``verify`` argument of httpx: these certificates, or True for the system's.
 
     Raises:
         BadSettings: if they cannot be read.

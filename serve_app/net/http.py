@@ -68,24 +68,21 @@ class HttpSender:
         headers: Mapping[str, str] | None = None,
         keep: int = 0,
     ) -> Reply:
-        """Send JSON. The deadline covers the whole exchange, so a response that arrives too slowly is ``late``, too.
+        """Send JSON to the endpoint's URL with ``path`` appended. The deadline covers the whole exchange, so a response
+        that arrives too slowly is ``late``, too.
 
         Args:
-            method: HTTP method.
-            path: added to the endpoint's URL.
-            body: the request's body.
-            headers: further headers.
-            keep: number of bytes of the response to return.
+            keep: number of response bytes to return.
         """
         try:
             async with asyncio.timeout(self.deadline_seconds):
-                sent = {
+                all_headers = {
                     "content-type": "application/json",
                     "user-agent": "tagae",
                     **(headers or {}),
                     **await asyncio.to_thread(self.endpoint.request_headers),
                 }
-                return await self._exchange(method, path, body, sent, keep)
+                return await self._exchange(method, path, body, all_headers, keep)
         except (TimeoutError, httpx.TimeoutException):
             return Reply("late", detail=f"no complete response within {self.deadline_seconds:g} s")
         except SecretUnreadable as error:
@@ -96,8 +93,8 @@ class HttpSender:
             return Reply("broken", detail=first_line(error))
 
     async def connect(self) -> Reply:
-        """Open a connection to the server, check its certificate, and close it, for a server on which any request would
-        have an effect. Behind a proxy, only the proxy is tried."""
+        """Open a connection, check the certificate, and close it: for a server on which any request would have an
+        effect. Behind a proxy, only the proxy is tried."""
         try:
             url = urlsplit(self.endpoint.url)
             proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
@@ -121,10 +118,10 @@ class HttpSender:
         await self._http.aclose()
 
     async def _exchange(self, method: str, path: str, body: bytes, headers: Mapping[str, str], keep: int) -> Reply:
-        most, content = max(keep, _MAX_DETAIL), b""
+        max_bytes, content = max(keep, _MAX_DETAIL), b""
         async with self._http.stream(method, self.endpoint.url + path, content=body, headers=headers) as response:
             async for part in response.aiter_bytes():  # read completely: half a response acknowledges nothing
-                content += part[: most - len(content)]
+                content += part[: max_bytes - len(content)]
         return replace(_reply(response, content[:_MAX_DETAIL]), content=content[:keep])
 
 
@@ -132,13 +129,15 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
     status = response.status_code
     if response.is_success:
         return Reply(status=status)
-    failed: Failure = "failed" if status >= 500 or status in _TRANSIENT else "refused"
-    failed = "overloaded" if status in _OVERLOADED else "forbidden" if status in _FORBIDDEN else failed
+    failure: Failure = "failed" if status >= 500 or status in _TRANSIENT else "refused"
+    failure = "overloaded" if status in _OVERLOADED else "forbidden" if status in _FORBIDDEN else failure
     text = " ".join(content.decode("utf-8", "replace").split())
-    return Reply(failed, status, f"{status} {text}".strip(), parse_retry_after(response.headers.get("retry-after", "")))
+    return Reply(
+        failure, status, f"{status} {text}".strip(), parse_retry_after(response.headers.get("retry-after", ""))
+    )
 
 
 def first_line(error: Exception) -> str:
-    """Type and first line of an error, shortened for a log line, without the URL of a request: it may contain a
+    """Return an error's type and first line, shortened for a log line, without the request's URL, which may contain a
     secret."""
     return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MAX_DETAIL]

@@ -44,4 +44,4 @@ def fill_template(template: str, values: Mapping[str, str]) -> str:
     """Return the URL with the encoded values; empty if a value that it needs is missing or empty."""
     if not all(values.get(name) for name in _PLACEHOLDER.findall(template)):
         return ""
-    return _PLACEHOLDER.sub(lambda found: quote(values[found[1]], safe=""), template)
+    return _PLACEHOLDER.sub(lambda match: quote(values[match[1]], safe=""), template)

@@ -16,10 +16,10 @@ def check_query(query: str) -> str:
     """Return ``query`` if its placeholders are known and inside strings in double quotes.
 
     Raises:
-        ValueError: if they do not; the message says what to write.
+        ValueError: if they are not; the message says what to write.
     """
-    names = [name for one in _STRING.finditer(query) for name in _PLACEHOLDER.findall(one[2] or "")]
-    if outside := _PLACEHOLDER.search(_STRING.sub(lambda one: "" if one[2] is not None else one[0], query)):
+    names = [name for match in _STRING.finditer(query) for name in _PLACEHOLDER.findall(match[2] or "")]
+    if outside := _PLACEHOLDER.search(_STRING.sub(lambda match: "" if match[2] is not None else match[0], query)):
         raise ValueError(f'expected {outside[0]} inside a string in double quotes, such as app="$service"')
     if unknown := [name for name in names if name not in ("namespace", "service")]:
         raise ValueError(f"expected only the placeholders $namespace and $service, got ${unknown[0]}")
@@ -31,17 +31,17 @@ def check_query(query: str) -> str:
 def fill_query(query: str, names: Mapping[str, str]) -> str:
     """Return a checked query with the names in its strings. In a regular expression, a name matches only itself."""
 
-    def fill(found: re.Match[str]) -> str:
-        operator, text = found[1] or "", found[2]
+    def fill(match: re.Match[str]) -> str:
+        operator, text = match[1] or "", match[2]
         if text is None:
-            return found[0]
-        inside = {key: re.escape(name) if operator else name for key, name in names.items()}
-        quoted = {key: json.dumps(name, ensure_ascii=False)[1:-1] for key, name in inside.items()}
-        return f'{operator}"{fill_name(text, quoted)}"'
+            return match[0]
+        string_names = {key: re.escape(name) if operator else name for key, name in names.items()}
+        escaped_names = {key: json.dumps(name, ensure_ascii=False)[1:-1] for key, name in string_names.items()}
+        return f'{operator}"{fill_name(text, escaped_names)}"'
 
     return _STRING.sub(fill, query)
 
 
 def fill_name(template: str, names: Mapping[str, str]) -> str:
     """Return a plain text with the placeholders replaced by the names."""
-    return _PLACEHOLDER.sub(lambda found: names[found[1]], template)
+    return _PLACEHOLDER.sub(lambda match: names[match[1]], template)

@@ -15,7 +15,7 @@ Kind = Literal["server", "socket", "sentinel", "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Where Redis listens.
+    """The address of Redis.
 
     Attributes:
         kind: one server, its Unix socket, servers that Sentinel watches, or nodes of a Cluster.
@@ -50,15 +50,15 @@ def parse_redis_url(url: str) -> RedisAddress:
     scheme, _, kind = parts.scheme.partition("+")
     if scheme not in ("redis", "rediss") or kind not in ("", "sentinel", "cluster") or parts.query or parts.fragment:
         raise ValueError(_EXPECTED)
-    found: Kind = "sentinel" if kind == "sentinel" else "cluster" if kind == "cluster" else "server"
-    hosts = tuple(_host(text, _PORTS[found]) for text in parts.netloc.split(","))
-    if found == "server" and len(hosts) > 1:
+    address_kind: Kind = "sentinel" if kind == "sentinel" else "cluster" if kind == "cluster" else "server"
+    hosts = tuple(_host(text, _PORTS[address_kind]) for text in parts.netloc.split(","))
+    if address_kind == "server" and len(hosts) > 1:
         raise ValueError(f"{_EXPECTED}; several hosts need +sentinel or +cluster")
     names = [name for name in parts.path.split("/") if name]
-    service = names.pop(0) if found == "sentinel" and names else ""
-    if (found == "sentinel" and not service) or len(names) > (found != "cluster"):
+    service = names.pop(0) if address_kind == "sentinel" and names else ""
+    if (address_kind == "sentinel" and not service) or len(names) > (address_kind != "cluster"):
         raise ValueError(_EXPECTED)
-    return RedisAddress(found, hosts, _database(names[0]) if names else 0, scheme == "rediss", service=service)
+    return RedisAddress(address_kind, hosts, _database(names[0]) if names else 0, scheme == "rediss", service=service)
 
 
 def _host(text: str, port: int) -> tuple[str, int]:
@@ -75,7 +75,7 @@ def _database(text: str) -> int:
 
 
 def _socket_database(query: str) -> int:
-    found = dict(parse_qsl(query, strict_parsing=bool(query)))
-    if found.keys() - {"db"}:
+    parameters = dict(parse_qsl(query, strict_parsing=bool(query)))
+    if parameters.keys() - {"db"}:
         raise ValueError(_EXPECTED)
-    return _database(found.get("db", "0"))
+    return _database(parameters.get("db", "0"))

@@ -39,7 +39,7 @@ class TokenSource(ABC):
         self._rejected_at = -math.inf
 
     def token(self) -> str:
-        """A currently valid token.
+        """Return a valid token.
 
         Raises:
             NoToken: none was issued.
@@ -61,8 +61,7 @@ class TokenSource(ABC):
             return self._token
 
     def reject(self, token: str) -> None:
-        """Discard a token that a server refused if it is still the newest, but not too often, since a server may refuse
-        all tokens."""
+        """Discard a refused token if it is still the newest; not too often, since a server may refuse all tokens."""
         with self._lock:
             now = time.monotonic()
             if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:
@@ -70,7 +69,7 @@ class TokenSource(ABC):
 
     @abstractmethod
     def fetch(self) -> tuple[str, float]:
-        """A new token and its lifetime, s.
+        """Return a new token and its lifetime, s.
 
         Raises:
             NoToken, SecretUnreadable: see :meth:`token`.
@@ -83,8 +82,6 @@ class OAuth2Client:
 
     Attributes:
         token_url: the issuer's URL; its query may contain a secret, so it is never logged.
-        client_id: name of the client.
-        client_secret_file: its secret.
         parameters: further parameters of the request, such as ``scope``.
         ca_file: CA bundle to use instead of the system store.
     """
@@ -109,13 +106,12 @@ class OAuth2Tokens(TokenSource):
         self._in_body = False
 
     def fetch(self) -> tuple[str, float]:
-        """A new token and its lifetime, s; see :class:`TokenSource`."""
         secret = read_secret(self._client.client_secret_file)
         reply = self._request(secret, in_body=self._in_body)
         if reply.status_code in (400, 401):
-            other = self._request(secret, in_body=not self._in_body)
-            if other.ok:
-                self._in_body, reply = not self._in_body, other
+            second_reply = self._request(secret, in_body=not self._in_body)
+            if second_reply.ok:
+                self._in_body, reply = not self._in_body, second_reply
         return self._read(reply)
 
     def _request(self, secret: str, *, in_body: bool) -> requests.Response:
@@ -149,9 +145,9 @@ class OAuth2Tokens(TokenSource):
         body = body if isinstance(body, dict) else {}
         token = body.get("access_token")
         if not reply.ok or not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            said = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
+            description = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
             raise NoToken(
-                f"oauth2: expected a token from token_url, got {reply.status_code} {said[:MAX_DETAIL]}".rstrip()
+                f"oauth2: expected a token from token_url, got {reply.status_code} {description[:MAX_DETAIL]}".rstrip()
                 + "; check client_id, client_secret_file and scopes"
             )
         try:

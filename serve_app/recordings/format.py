@@ -43,7 +43,7 @@ class LabelledIncident:
 
     Attributes:
         start, end: UTC.
-        kind: the kind of fault, in the recording's own words.
+        kind: the fault's kind, in the recording's own words.
         root_cause_service: the culprit as the recording names it, often without its namespace; None if unknown.
         root_cause_metric: the metric that shows the fault; None if unknown.
         details: the recording's further columns.

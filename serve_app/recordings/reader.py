@@ -67,37 +67,37 @@ class RecordingReader:
             BadRecording: a column is missing, rows are not sorted by time, or a snapshot is invalid.
         """
         self.unmeasured_calls = self.dropped_calls = self.unnamed_changes = 0
-        changes, announced = self.changes(), 0
+        changes, next_change = self.changes(), 0
         files = (
             _instants(self.path, "nodes", NODE_KEYS, NODE_METRICS),
             _instants(self.path, "edges", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS),
             _instants(self.path, "signals", SIGNAL_COLUMNS[1:]),
         )
         for time, of_time in groupby(merge(*files, key=itemgetter(0)), key=itemgetter(0)):
-            found = {name: rows for _, name, rows in of_time}
-            if "nodes" not in found:
-                self.dropped_calls += found["edges"].num_rows if "edges" in found else 0
+            rows_by_file = {name: rows for _, name, rows in of_time}
+            if "nodes" not in rows_by_file:
+                self.dropped_calls += rows_by_file["edges"].num_rows if "edges" in rows_by_file else 0
                 continue
-            now, first = _datetime(time), announced
-            while announced < len(changes) and changes[announced][0] <= now:
-                announced += 1
-            its_changes = [change for _, change in changes[first:announced]]
-            its_signals = self._signals(now, found.get("signals"))
-            yield self._snapshot(now, found["nodes"], found.get("edges"), its_changes, its_signals)
+            now, first_change = _datetime(time), next_change
+            while next_change < len(changes) and changes[next_change][0] <= now:
+                next_change += 1
+            its_changes = [change for _, change in changes[first_change:next_change]]
+            its_signals = self._signals(now, rows_by_file.get("signals"))
+            yield self._snapshot(now, rows_by_file["nodes"], rows_by_file.get("edges"), its_changes, its_signals)
 
     def incidents(self) -> list[LabelledIncident]:
-        """The labelled incidents, sorted by start; empty if the recording has none."""
+        """Return the labelled incidents, sorted by start; empty if the recording has none."""
         incidents = [_incident(row) for row in _read_small_file(self.path / "incidents.parquet", INCIDENT_COLUMNS[:3])]
         return sorted(incidents, key=lambda incident: incident.start)
 
     def changes(self) -> list[tuple[datetime, PlannedChange]]:
-        """The planned changes with their times, sorted by time; empty if the recording has none."""
+        """Return the planned changes with their times, sorted by time; empty if the recording has none."""
         rows = _read_small_file(self.path / "events.parquet", ("time", "kind", "object"))
         changes = [(row["time"], PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows]
         return sorted(changes, key=lambda change: change[0])
 
     def _signals(self, now: datetime, rows: pa.Table | None) -> list[Signal]:
-        """An instant's signals. Rows without a value were not measured."""
+        """Return an instant's signals. Rows without a value were not measured."""
         if rows is None:
             return []
         kinds, values = rows["kind"].cast(pa.string()).to_pylist(), _features(rows, SIGNAL_COLUMNS[-1:])[:, 0].tolist()
@@ -107,8 +107,8 @@ class RecordingReader:
                 f"got {unknown[0][:80]!r}; correct it or leave the row out"
             )
         services = _node_ids(rows, *NODE_KEYS).to_pylist()
-        found = zip(kinds, services, values, strict=True)
-        return [Signal(_KINDS[kind], service, value) for kind, service, value in found if value == value]
+        rows_with_values = zip(kinds, services, values, strict=True)
+        return [Signal(_KINDS[kind], service, value) for kind, service, value in rows_with_values if value == value]
 
     def _snapshot(
         self,
@@ -123,17 +123,17 @@ class RecordingReader:
         features = np.empty((0, len(EDGE_METRICS)), dtype=np.float32)
         if calls is not None:
             features = _features(calls, EDGE_METRICS)
-            measured = ~np.isnan(features[:, EdgeMetric.REQUESTS_PER_SECOND])
-            self.unmeasured_calls += int((~measured).sum())
-            ends = [_node_ids(calls, *keys).filter(pa.array(measured)) for keys in (EDGE_KEYS[:2], EDGE_KEYS[2:])]
-            features = features[measured]
+            is_measured = ~np.isnan(features[:, EdgeMetric.REQUESTS_PER_SECOND])
+            self.unmeasured_calls += int((~is_measured).sum())
+            ends = [_node_ids(calls, *keys).filter(pa.array(is_measured)) for keys in (EDGE_KEYS[:2], EDGE_KEYS[2:])]
+            features = features[is_measured]
             ids = _with_silent(ids, ends)
             silent = np.full((len(ids) - len(node_features), node_features.shape[1]), np.nan, np.float32)
             node_features = np.concatenate([node_features, silent])
             index = np.stack([_positions(end, ids) for end in ends])
         names = ids.to_pylist()
-        named = [one for one in changes if is_service_name(one.service) or one.service in names]
-        self.unnamed_changes += len(changes) - len(named)
+        service_changes = [change for change in changes if is_service_name(change.service) or change.service in names]
+        self.unnamed_changes += len(changes) - len(service_changes)
         try:
             return MeshSnapshot.create(
                 node_ids=names,
@@ -141,7 +141,7 @@ class RecordingReader:
                 node_features=node_features,
                 edge_features=features,
                 observed_at=now,
-                changes=named,
+                changes=service_changes,
                 signals=signals,
             )
         except InvalidSnapshot as error:
@@ -150,8 +150,8 @@ class RecordingReader:
 
 def _with_silent(ids: pa.Array, ends: Sequence[pa.Array]) -> pa.Array:
     """Return an instant's services, followed by the call ends without a row: they exist, but were not measured."""
-    called = pc.unique(pa.concat_arrays(list(ends)))
-    silent = called.filter(pc.invert(pc.is_in(called, value_set=ids)))
+    call_ends = pc.unique(pa.concat_arrays(list(ends)))
+    silent = call_ends.filter(pc.invert(pc.is_in(call_ends, value_set=ids)))
     return pa.concat_arrays([ids, silent.sort()]) if len(silent) else ids
 
 
@@ -187,22 +187,22 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
         raise BadRecording(f"{path}: expected a whole Parquet file, got {error}; write the recording again") from error
 
 
-def _require(path: Path, present: Sequence[str], required: Sequence[str]) -> None:
-    missing = [name for name in required if name not in present]
+def _require(path: Path, present: Sequence[str], required_columns: Sequence[str]) -> None:
+    missing = [name for name in required_columns if name not in present]
     if missing:
-        raise BadRecording(f"{path}: expected the columns {', '.join(required)}; add {', '.join(missing)}")
+        raise BadRecording(f"{path}: expected the columns {', '.join(required_columns)}; add {', '.join(missing)}")
 
 
-def _read_small_file(path: Path, required: Sequence[str]) -> list[dict[str, Any]]:
-    """All rows of a file, with times in UTC; empty if the file does not exist."""
+def _read_small_file(path: Path, required_columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return all rows of a file, with times in UTC; empty if the file does not exist."""
     if not path.exists():
         return []
     with _parquet(path) as file:
-        _require(path, file.schema_arrow.names, required)
+        _require(path, file.schema_arrow.names, required_columns)
         table = file.read()
     for i, column in enumerate(table.schema):
         values = table.column(i)
-        if column.name in required and values.null_count:
+        if column.name in required_columns and values.null_count:
             raise BadRecording(f"{path}: {column.name}: expected a value in every row, got {values.null_count} nulls")
         if column.name in ("time", "start", "end") or pa.types.is_timestamp(column.type):
             table = table.set_column(i, column.name, _as_utc(path, column.name, values))
@@ -221,7 +221,7 @@ def _plain(value: Any) -> Any:
 
 
 def _instants(
-    folder: Path, name: str, required: Sequence[str], metrics: Sequence[str] = ()
+    folder: Path, name: str, required_columns: Sequence[str], metrics: Sequence[str] = ()
 ) -> Iterator[tuple[int, str, pa.Table]]:
     """Yield each instant of a file (µs since 1970) with the file's name and the rows, oldest first; none if the file
     does not exist. An instant can span batches."""
@@ -230,27 +230,27 @@ def _instants(
         return
     with _parquet(path) as file:
         present = file.schema_arrow.names
-        _require(path, present, ("time", *required))
-        columns = [name for name in dict.fromkeys(("time", *required, *metrics)) if name in present]
-        held: list[pa.RecordBatch] = []
+        _require(path, present, ("time", *required_columns))
+        columns = [name for name in dict.fromkeys(("time", *required_columns, *metrics)) if name in present]
+        batches: list[pa.RecordBatch] = []
         row = before = 0
         for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
             times = _times(path, batch, row)
             for start, stop in pairwise([0, *(np.flatnonzero(np.diff(times)) + 1), len(times)]):
                 time = int(times[start])
-                if held and time < before:
+                if batches and time < before:
                     raise BadRecording(
                         f"{path}, row {row + start}: expected rows sorted by time, got {_datetime(time).isoformat()} "
                         f"after {_datetime(before).isoformat()}; sort the file by time"
                     )
-                if held and time != before:
-                    yield before, name, pa.Table.from_batches(held)
-                    held = []
-                held.append(batch.slice(start, stop - start))
+                if batches and time != before:
+                    yield before, name, pa.Table.from_batches(batches)
+                    batches = []
+                batches.append(batch.slice(start, stop - start))
                 before = time
             row += len(times)
-        if held:
-            yield before, name, pa.Table.from_batches(held)
+        if batches:
+            yield before, name, pa.Table.from_batches(batches)
 
 
 def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
@@ -265,7 +265,7 @@ def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
 
 
 def _features(rows: pa.Table, metrics: Sequence[str]) -> NDArray[np.float32]:
-    """Metrics ``[rows, metrics]``; NaN if a value or its column is missing."""
+    """Return metrics ``[rows, metrics]``; NaN if a value or its column is missing."""
     features = np.full((rows.num_rows, len(metrics)), np.nan, dtype=np.float32)
     for column, name in enumerate(metrics):
         if name in rows.schema.names:
@@ -279,15 +279,17 @@ def _node_ids(rows: pa.Table, service: str, namespace: str) -> pa.Array:
 
 
 def _positions(ends: pa.Array, ids: pa.Array) -> NDArray[np.int64]:
-    """Position of each end in ``ids``; -1 if it is not there."""
-    found = pc.index_in(ends, value_set=ids).fill_null(-1)
-    positions: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    """Return each end's position in ``ids``; -1 if it is not there."""
+    positions_or_null = pc.index_in(ends, value_set=ids).fill_null(-1)
+    positions: NDArray[np.int64] = positions_or_null.to_numpy(zero_copy_only=False).astype(np.int64)
     return positions
 
 
 def _incident(row: dict[str, Any]) -> LabelledIncident:
-    known: dict[str, Any] = {name: row.get(name) for name in INCIDENT_COLUMNS}
-    return LabelledIncident(**known, details={name: value for name, value in row.items() if name not in known})
+    standard_columns: dict[str, Any] = {name: row.get(name) for name in INCIDENT_COLUMNS}
+    return LabelledIncident(
+        **standard_columns, details={name: value for name, value in row.items() if name not in standard_columns}
+    )
 
 
 def _datetime(microseconds: int) -> datetime:

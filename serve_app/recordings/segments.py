@@ -51,9 +51,7 @@ class Recorder:
     """Writes segments; a context manager that completes the open segment when the block ends, even with an exception.
 
     Args:
-        folder: folder for the segments.
         interval_seconds: expected time between two snapshots, s.
-        segment_snapshots: number of snapshots in a segment.
         max_bytes: maximum size of all complete segments; the oldest are deleted when they exceed it. The newest is
             always kept.
 
@@ -74,9 +72,9 @@ class Recorder:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in set(self.folder.iterdir()) - set(segments(self.folder)):
-            if left.is_dir() and _start(left) is not None:  # a segment that was never completed
-                shutil.rmtree(left)
+        for folder in set(self.folder.iterdir()) - set(segments(self.folder)):
+            if folder.is_dir() and _start(folder) is not None:  # a segment that was never completed
+                shutil.rmtree(folder)
         return self
 
     def __exit__(
@@ -87,8 +85,10 @@ class Recorder:
     @property
     def until(self) -> datetime | None:
         """Time of the last snapshot in the newest complete segment; None if there is no segment."""
-        kept = segments(self.folder)
-        return datetime.fromisoformat(RecordingReader(kept[-1]).meta["newest"]) if kept else None
+        complete_segments = segments(self.folder)
+        return (
+            datetime.fromisoformat(RecordingReader(complete_segments[-1]).meta["newest"]) if complete_segments else None
+        )
 
     def write(self, snapshot: MeshSnapshot) -> None:
         """Append a snapshot.
@@ -108,10 +108,10 @@ class Recorder:
     def _complete(self) -> None:
         self._open.close()
         self._writer, self._in_segment = None, 0
-        kept = segments(self.folder)
-        sizes = [_size(segment) for segment in kept]
-        while len(kept) > 1 and sum(sizes) > self._max_bytes:
-            shutil.rmtree(kept.pop(0))
+        complete_segments = segments(self.folder)
+        sizes = [_size(segment) for segment in complete_segments]
+        while len(complete_segments) > 1 and sum(sizes) > self._max_bytes:
+            shutil.rmtree(complete_segments.pop(0))
             sizes.pop(0)
 
 
@@ -125,7 +125,7 @@ def open_recording(path: Path) -> RecordingReader | SegmentReader:
 
 
 def segments(folder: Path) -> list[Path]:
-    """The complete segments in a folder, oldest first."""
+    """Return the complete segments in a folder, oldest first."""
     if not folder.is_dir():
         return []
     complete = (path for path in folder.iterdir() if (path / "meta.json").is_file())
@@ -133,7 +133,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def _start(segment: Path) -> datetime | None:
-    """The time in a segment's name; None if the name is not a segment's."""
+    """Return the time in a segment's name; None if the name is not a segment's."""
     try:
         return datetime.strptime(segment.name, NAME)
     except ValueError:

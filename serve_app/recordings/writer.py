@@ -112,10 +112,10 @@ class RecordingWriter:
         signals = snapshot.signals
         columns = [
             pa.repeat(pa.scalar(snapshot.observed_at, TIME), len(signals)),
-            pa.array([one.service.split("/", 1)[1] for one in signals], pa.string()),
-            pa.array([namespace_of(one.service) for one in signals], pa.string()),
-            pa.array([one.kind.value for one in signals], pa.string()),
-            pa.array([one.value for one in signals], pa.float32()),
+            pa.array([signal.service.split("/", 1)[1] for signal in signals], pa.string()),
+            pa.array([namespace_of(signal.service) for signal in signals], pa.string()),
+            pa.array([signal.kind.value for signal in signals], pa.string()),
+            pa.array([signal.value for signal in signals], pa.float32()),
         ]
         self._signals.write(pa.record_batch(columns, schema=_SIGNAL_SCHEMA))
 
@@ -137,10 +137,12 @@ class RecordingWriter:
             "edge_rows": self._edges.rows,
             "incidents": len(self._incidents),
         }
-        unfinished = self.path / "meta.json.part"
+        partial_file = self.path / "meta.json.part"
         newest = {"newest": self._newest.isoformat()} if self._newest else {}
-        unfinished.write_text(json.dumps({**self._meta, **newest, "counts": counts}, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(self.path / "meta.json")
+        partial_file.write_text(
+            json.dumps({**self._meta, **newest, "counts": counts}, indent=1) + "\n", encoding="utf-8"
+        )
+        partial_file.replace(self.path / "meta.json")
 
 
 class _RowGroups:
@@ -182,8 +184,8 @@ def _rows(
 
 
 def _incident_table(incidents: Sequence[LabelledIncident]) -> pa.Table:
-    named = [(name, TIME if name in ("start", "end") else pa.string()) for name in INCIDENT_COLUMNS]
-    columns = [pa.array([getattr(incident, name) for incident in incidents], type_) for name, type_ in named]
-    further = sorted({name for incident in incidents for name in incident.details})
-    columns += [pa.array([incident.details.get(name) for incident in incidents]) for name in further]
-    return pa.table(dict(zip([*INCIDENT_COLUMNS, *further], columns, strict=True)))
+    column_types = [(name, TIME if name in ("start", "end") else pa.string()) for name in INCIDENT_COLUMNS]
+    columns = [pa.array([getattr(incident, name) for incident in incidents], type_) for name, type_ in column_types]
+    detail_names = sorted({name for incident in incidents for name in incident.details})
+    columns += [pa.array([incident.details.get(name) for incident in incidents]) for name in detail_names]
+    return pa.table(dict(zip([*INCIDENT_COLUMNS, *detail_names], columns, strict=True)))

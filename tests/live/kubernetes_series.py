@@ -60,7 +60,7 @@ def _align_replicas(snapshots: Sequence[MeshSnapshot], cluster: Sequence[Control
     desired, generation, *used = (np.full((len(row_of), len(snapshots)), np.nan) for _ in range(4))
     for s, (snapshot, controllers) in enumerate(zip(snapshots, cluster, strict=True)):
         for key, controller in controllers.items():
-            desired[row_of[key], s], generation[row_of[key], s] = controller.desired, controller.generation
+            desired[row_of[key], s], generation[row_of[key], s] = controller.replicas, controller.generation
         rows = [row_of[workload_of(name)] for name in snapshot.node_ids]
         values = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
         for column, place in zip(used, UTILISATION.values(), strict=True):

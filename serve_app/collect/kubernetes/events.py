@@ -90,8 +90,8 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
     @property
     def occurrences(self) -> int:
         """How often it happened, at least 1."""
-        repeated = self.series.count if self.series else None
-        return max(repeated or self.count or 1, 1)
+        repetitions = self.series.count if self.series else None
+        return max(repetitions or self.count or 1, 1)
 
 
 def _first_known(*times: datetime | None) -> datetime | None:
@@ -143,20 +143,20 @@ class EventMemory:
         """
         for uid in [uid for uid, event in self._events.items() if event.last < now - MAX_AGE]:
             del self._events[uid]
-        found = [
+        events = [
             ClusterEvent(
-                one.kind,
+                event.kind,
                 service,
-                f"{one.about.kind or 'Object'} {one.about.name}",
-                one.message,
-                one.first,
-                one.last,
-                one.count,
+                f"{event.about.kind or 'Object'} {event.about.name}",
+                event.message,
+                event.first,
+                event.last,
+                event.count,
             )
-            for one in self._events.values()
-            for service in find_services(one.about, services, workload_services)
+            for event in self._events.values()
+            for service in find_services(event.about, services, workload_services)
         ]
-        return tuple(sorted(found, key=lambda event: event.last, reverse=True))
+        return tuple(sorted(events, key=lambda event: event.last, reverse=True))
 
 
 _ENDINGS = {
@@ -173,10 +173,10 @@ _NAMES = {kind: [re.compile(f"(.+){ending}") for ending in endings] for kind, en
 def find_services(about: Reference, services: Set[str], workload_services: WorkloadServices) -> list[str]:
     """Node ids of the services that an object belongs to; empty if it belongs to no service of this mesh."""
     namespace, name = about.namespace or "", about.name or ""
-    matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
-    for workload in (*(match[1] for match in matches if match), name):
+    suffix_matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
+    for workload in (*(match[1] for match in suffix_matches if match), name):
         key: Key = (namespace, workload)
-        known = ["/".join(service) for service in services_of(key, workload_services)]
-        if found := [service for service in known if service in services]:
-            return found
+        candidates = ["/".join(service) for service in services_of(key, workload_services)]
+        if matches := [service for service in candidates if service in services]:
+            return matches
     return []

@@ -65,13 +65,13 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        kept: number of stored events.
+        stored_events: number of stored events.
         outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
             ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
     """
 
     following: bool = False
-    kept: int = 0
+    stored_events: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     problem: str = ""
 
@@ -90,7 +90,7 @@ class EventWatch:
 
     @property
     def state(self) -> WatchState:
-        return replace(self._state, kept=len(self._memory))
+        return replace(self._state, stored_events=len(self._memory))
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:
         """Events about these services within the last hour, newest first; see :meth:`EventMemory.find`."""
@@ -204,15 +204,15 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
     Raises:
         _Failed: if the last line is incomplete, or a line has more than ``MAX_LINE`` bytes.
     """
-    rest = b""
+    remainder = b""
     async for part in reply.aiter_bytes():
-        *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
+        *lines, remainder = (remainder + part).split(b"\n")
+        for line in lines:
             if line.strip():
                 yield line
-        if len(rest) > MAX_LINE:
+        if len(remainder) > MAX_LINE:
             raise _Failed("broken", f"a line exceeds {MAX_LINE} bytes")
-    if rest.strip():
+    if remainder.strip():
         raise _Failed("broken", "the connection ended in the middle of a line")
 
 

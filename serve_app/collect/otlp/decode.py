@@ -95,7 +95,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
             f"body: expected an ExportMetricsServiceRequest as {media_type}, got {str(error)[:200]}; send OTLP metrics"
         ) from None
     points: list[Point] = []
-    parts, seen = len(request.resource_metrics), 0
+    parts, point_count = len(request.resource_metrics), 0
     _require_size(parts, body)
     for resource in request.resource_metrics:
         parts += len(resource.scope_metrics)
@@ -106,10 +106,10 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
             for metric in metrics:
                 kind = metric.WhichOneof("data")
                 if kind is not None:
-                    seen += len(getattr(metric, kind).data_points)
-                    _require_size(parts + seen, body)
+                    point_count += len(getattr(metric, kind).data_points)
+                    _require_size(parts + point_count, body)
                     points += _points(metric, kind, resource.resource.attributes)
-    return points, seen - len(points)
+    return points, point_count - len(points)
 
 
 def virtual_end(client: str, attributes: Attributes) -> Literal["client", "server", ""]:
@@ -127,11 +127,11 @@ def has_connection_type(attributes: Attributes) -> bool:
     return any(key == _CONNECTION_TYPE and value != _encode_text("") for key, value in attributes)
 
 
-def encode_response(media_type: str, ignored: int) -> bytes:
+def encode_response(media_type: str, ignored_points: int) -> bytes:
     """The answer to a request with this many ignored data points."""
     response = ExportMetricsServiceResponse()
-    if ignored:
-        response.partial_success.rejected_data_points = ignored
+    if ignored_points:
+        response.partial_success.rejected_data_points = ignored_points
         response.partial_success.error_message = (
             f"expected metrics of the service graph connector ({_PREFIX}total and others) with the attributes client "
             "and server, as monotonic sums or histograms; other data points are ignored"
@@ -139,8 +139,8 @@ def encode_response(media_type: str, ignored: int) -> bytes:
     if media_type == JSON:
         text: str = json_format.MessageToJson(response, indent=None)
         return text.encode()
-    encoded: bytes = response.SerializeToString()
-    return encoded
+    content: bytes = response.SerializeToString()
+    return content
 
 
 def _require_size(parts: int, body: bytes) -> None:
@@ -163,16 +163,18 @@ def _points(metric: Any, kind: str, resource: Iterable[Any]) -> Iterator[Point]:
     if data.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
         return
     is_delta = data.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-    of_resource = [(f"resource.{one.key}", _encode(one.value)) for one in resource]
+    resource_attributes = [(f"resource.{pair.key}", _encode(pair.value)) for pair in resource]
     seconds = _SECONDS.get(metric.unit, 1.0)
     for point in data.data_points:
-        names = {one.key: one.value.string_value for one in point.attributes if one.key in _NO_IDENTITY}
+        names = {pair.key: pair.value.string_value for pair in point.attributes if pair.key in _NO_IDENTITY}
         client, server = names.get("client", ""), names.get("server", "")
         counts, bounds = _COUNTS[kind](point, seconds)
         is_recorded = not point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
         if client and server and counts and point.time_unix_nano and is_recorded:
-            others = ((one.key, _encode(one.value)) for one in point.attributes if one.key not in _NO_IDENTITY)
-            attributes = tuple(sorted([*of_resource, *others]))
+            own_attributes = (
+                (pair.key, _encode(pair.value)) for pair in point.attributes if pair.key not in _NO_IDENTITY
+            )
+            attributes = tuple(sorted([*resource_attributes, *own_attributes]))
             times = point.start_time_unix_nano, point.time_unix_nano
             yield Point(measure, client, server, attributes, *times, is_delta, counts, bounds)
 
@@ -212,8 +214,8 @@ def _encode_text(text: str) -> bytes:
 
 
 def _encode(value: Message) -> bytes:
-    encoded: bytes = value.SerializeToString(deterministic=True)
-    return encoded
+    content: bytes = value.SerializeToString(deterministic=True)
+    return content
 
 
 ENDS: Final = ("client", "server")

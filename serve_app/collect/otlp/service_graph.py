@@ -73,13 +73,13 @@ class ServiceGraph:
         began: time of the current interval's first data, ns of Unix time; 0: no data yet.
         counters: by series.
         starts: the newest time before the interval, by the start of counting that its series share.
-        known: calls that are listed.
+        known_calls: calls that are listed.
     """
 
     began: int = 0
     counters: Mapping[Series, Counter] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
-    known: KnownCalls = field(default_factory=KnownCalls)
+    known_calls: KnownCalls = field(default_factory=KnownCalls)
 
 
 def add_points(
@@ -90,15 +90,15 @@ def add_points(
     Points that were counted before, or are older than their series' last interval, are ignored, so repeating a request
     changes nothing.
     """
-    arrived = list(points)
-    if not arrived:
+    new_points = list(points)
+    if not new_points:
         return graph, None
-    first, snapshot = min(point.at for point in arrived), None
+    first, snapshot = min(point.at for point in new_points), None
     if graph.began and first - graph.began >= EARLY * interval_seconds * SECOND:
-        snapshot, known = _snapshot(graph, interval_seconds)
-        graph = _next_interval(replace(graph, known=known), interval_seconds)
+        snapshot, known_calls = _snapshot(graph, interval_seconds)
+        graph = _next_interval(replace(graph, known_calls=known_calls), interval_seconds)
     counters = dict(graph.counters)
-    for point in arrived:
+    for point in new_points:
         series = _series(point)
         counters[series] = _count(counters.get(series), point, graph.starts)
     return replace(graph, began=graph.began or first, counters=counters), snapshot
@@ -135,40 +135,41 @@ def _count_delta(counter: Counter, point: Point) -> Counter:
     if period in deltas or point.at <= counter.before.at:
         return counter
     if len(deltas) == MAX_DELTAS:
-        last, known = deltas.popitem()
-        period = min(last[0], point.start), max(last[1], point.at)
-        counts = tuple(a + b for a, b in zip(known, counts, strict=True))
+        last_period, last_counts = deltas.popitem()
+        period = min(last_period[0], point.start), max(last_period[1], point.at)
+        counts = tuple(a + b for a, b in zip(last_counts, counts, strict=True))
     newest = replace(counter.newest, at=max(counter.newest.at, point.at))
     return replace(counter, newest=newest, deltas={**deltas, period: counts})
 
 
 def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph:
     oldest = graph.began - KEEP_INTERVALS * interval_seconds * SECOND
-    kept = {series: one for series, one in graph.counters.items() if one.newest.at >= oldest}
+    counters_in_use = {series: counter for series, counter in graph.counters.items() if counter.newest.at >= oldest}
     starts: dict[int, int] = {}
-    for (*_, start, _), one in kept.items():
-        starts[start] = max(one.newest.at, starts.get(start, 0))
-    counters = {series: Counter(one.newest, one.newest) for series, one in kept.items()}
-    return ServiceGraph(0, counters, starts, graph.known)
+    for (*_, start, _), counter in counters_in_use.items():
+        starts[start] = max(counter.newest.at, starts.get(start, 0))
+    counters = {series: Counter(counter.newest, counter.newest) for series, counter in counters_in_use.items()}
+    return ServiceGraph(0, counters, starts, graph.known_calls)
 
 
 def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
     """The time that an interval's deltas cover, ns. If deltas of two collectors overlap, the first counts."""
     tally = Tally((at, start) for counter in counters for start, at in counter.deltas if 0 < start < at)
     rare = COMMON * max(tally.values(), default=0)
-    covered, end = 0, 0
-    for at, start in sorted((one for one, count in tally.items() if count >= rare), key=lambda one: (one[0], -one[1])):
+    total, end = 0, 0
+    common = (period for period, count in tally.items() if count >= rare)
+    for at, start in sorted(common, key=lambda period: (period[0], -period[1])):
         if start >= end - JITTER * (at - start):
-            covered += at - max(start, end)
+            total += at - max(start, end)
             end = at
-    return covered or round(interval_seconds * SECOND)
+    return total or round(interval_seconds * SECOND)
 
 
-def _rates(counter: Counter, covered: int) -> Numbers | None:
+def _rates(counter: Counter, covered_ns: int) -> Numbers | None:
     """Requests in an interval, 1/s; None if they are not known."""
     if counter.deltas:
-        own = np.array([[max(at - start if start else 0, covered)] for start, at in counter.deltas])
-        rates: Numbers = (np.array([*counter.deltas.values()]) * SECOND / own).sum(axis=0)
+        durations = np.array([[max(at - start if start else 0, covered_ns)] for start, at in counter.deltas])
+        rates: Numbers = (np.array([*counter.deltas.values()]) * SECOND / durations).sum(axis=0)
         return rates
     nanoseconds = counter.newest.at - counter.before.at
     if nanoseconds <= 0:
@@ -182,11 +183,11 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     calls: dict[Measure, Totals] = defaultdict(dict)
     virtual_servers: Totals = {}
     latest, names = 0, ServiceLabels()
-    covered = _covered(graph.counters.values(), interval_seconds)
-    for (measure, client, server, attributes, _, bounds), one in graph.counters.items():
-        if (rates := _rates(one, covered)) is None:
+    covered_ns = _covered(graph.counters.values(), interval_seconds)
+    for (measure, client, server, attributes, _, bounds), counter in graph.counters.items():
+        if (rates := _rates(counter, covered_ns)) is None:
             continue
-        latest = max(latest, one.newest.at)
+        latest = max(latest, counter.newest.at)
         virtual = virtual_end(client, attributes)
         if virtual == "server" and server == UNKNOWN:
             continue  # calls to many different callees
@@ -202,21 +203,22 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
         elif measure != "server_buckets":
             _add(services[measure], callee, bounds, rates)
     if not services["requests"]:
-        return None, graph.known
+        return None, graph.known_calls
     services["server_buckets"] = virtual_servers | services["server_buckets"]
     keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
-    known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
+    known_calls = graph.known_calls.see_calls(of_calls["requests"], latest / SECOND)
     # A collector that sends cumulative counts always sends all of them: a caller without any is silent.
     callers = of_services["requests"]
-    if not any(one.deltas for one in graph.counters.values()):
+    if not any(counter.deltas for counter in graph.counters.values()):
         callers = Column.of({}, keys)
-    of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)[1]  # none measures itself
+    # No call's callee measures itself here.
+    of_calls["requests"] = known_calls.list_all(of_calls["requests"], callers, latest / SECOND)[1]
     at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
-        return assemble(of_services, of_calls, at, external=outside), known
+        return assemble(of_services, of_calls, at, external=outside), known_calls
     except InvalidSnapshot:  # no service: all names belong to callers from outside
-        return None, known
+        return None, known_calls
 
 
 def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
@@ -229,9 +231,9 @@ def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
 
 def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) -> None:
     """Add a series' rates. A histogram is left out if its bounds differ from the first of its key."""
-    known, sums = totals.get(key, (bounds, np.zeros_like(rates)))
-    if known == bounds:
-        totals[key] = known, sums + rates
+    known_bounds, sums = totals.get(key, (bounds, np.zeros_like(rates)))
+    if known_bounds == bounds:
+        totals[key] = known_bounds, sums + rates
 
 
 def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: KeyTable) -> dict[str, Column]:
@@ -244,9 +246,9 @@ def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: KeyTable)
     for key, (bounds, rates) in totals[buckets].items():
         of_bounds[bounds][key] = rates
     for role, share in SHARES.items():
-        found: dict[Key, float] = {}
+        quantiles: dict[Key, float] = {}
         for bounds, by_key in of_bounds.items():
             counts = np.stack([*by_key.values()]).cumsum(axis=1)
-            found |= zip(by_key, bucket_quantile(counts, np.array([*bounds, np.inf]), share).tolist(), strict=True)
-        columns[role] = Column.of(found, keys)
+            quantiles |= zip(by_key, bucket_quantile(counts, np.array([*bounds, np.inf]), share).tolist(), strict=True)
+        columns[role] = Column.of(quantiles, keys)
     return columns

@@ -84,8 +84,8 @@ class Instants:
     def find(self, at: float) -> int | None:
         """The index of an instant; None if it is not in the range."""
         number = round((at - self.begin) / self.step)
-        is_one = 0 <= number < self.count and abs(self.begin + number * self.step - at) < _TOLERANCE_SECONDS
-        return number if is_one else None
+        is_instant = 0 <= number < self.count and abs(self.begin + number * self.step - at) < _TOLERANCE_SECONDS
+        return number if is_instant else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,23 +195,25 @@ class Prometheus:
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (instants.begin, instants.end))
         step = f"{instants.step:.3f}"
         try:
-            found = self._send(
+            all_series = self._send(
                 time.monotonic() + within,
-                lambda library, left: library.custom_query_range(query, begin, end, step, _limit(left), left),
+                lambda library, seconds: library.custom_query_range(query, begin, end, step, _limit(seconds), seconds),
             )
         except OSError as error:
             return RangeAnswer(_failed(error))
-        points = [one.values or [] for one in found]
-        at = np.array([point.at for its in points for point in its], np.float64)  # null becomes NaN
+        counts = [len(series.values or ()) for series in all_series]
+        points = [point for series in all_series for point in series.values or ()]
+        at = np.array([point.at for point in points], np.float64)  # null becomes NaN
         number = np.rint((at - instants.begin) / instants.step)
-        is_one = np.abs(instants.begin + number * instants.step - at) < _TOLERANCE_SECONDS
-        is_one &= (number >= 0) & (number < instants.count)
-        row = np.repeat(np.arange(len(found)), [*map(len, points)])[is_one]
-        cell = row, number[is_one].astype(np.int64)
-        values, present = np.full((len(found), instants.count), np.nan), np.zeros((len(found), instants.count), bool)
-        values[cell] = np.array([point.value for its in points for point in its], np.float64)[is_one]
+        is_instant = np.abs(instants.begin + number * instants.step - at) < _TOLERANCE_SECONDS
+        is_instant &= (number >= 0) & (number < instants.count)
+        row = np.repeat(np.arange(len(counts)), counts)[is_instant]
+        cell = row, number[is_instant].astype(np.int64)
+        shape = len(counts), instants.count
+        values, present = np.full(shape, np.nan), np.zeros(shape, bool)
+        values[cell] = np.array([point.value for point in points], np.float64)[is_instant]
         present[cell] = True
-        return RangeAnswer(QueryAnswer(), [bytes(one.metric) for one in found], values, present)
+        return RangeAnswer(QueryAnswer(), [bytes(series.metric) for series in all_series], values, present)
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -224,16 +226,16 @@ class Prometheus:
             return QueryAnswer(failed="late", detail="still queued at the deadline")
         instant = {"time": f"{at.timestamp():.3f}"}
         try:
-            found = self._send(
-                until, lambda library, left: library.custom_query(query, instant | _limit(left), timeout=left)
+            result = self._send(
+                until, lambda library, seconds: library.custom_query(query, instant | _limit(seconds), timeout=seconds)
             )
         except OSError as error:  # the library's base class for errors; unreadable certificates raise it, too
             return _failed(error, time.monotonic() - began)
         values = np.array(
-            [nan if (one := series.value) is None or one.value is None else one.value for series in found]
+            [nan if (sample := series.value) is None or sample.value is None else sample.value for series in result]
         )
-        samples = Samples([bytes(series.metric) for series in found], values)
-        return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
+        samples = Samples([bytes(series.metric) for series in result], values)
+        return QueryAnswer(samples, result.warnings, seconds=time.monotonic() - began)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
         """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The client
@@ -242,23 +244,23 @@ class Prometheus:
         Raises:
             OSError: there is no usable reply.
         """
-        used = self._method
+        method = self._method
         try:
-            return ask(self._libraries[used], max(until - time.monotonic(), 0.001))
+            return ask(self._libraries[method], max(until - time.monotonic(), 0.001))
         except QueryFailed as error:
             if error.status not in MAY_BE_THE_METHOD or time.monotonic() < self._other_from:
                 raise
-            refused, other = error, "GET" if used == "POST" else "POST"
+            refusal_error, other_method = error, "GET" if method == "POST" else "POST"
         try:
-            found = ask(self._libraries[other], max(until - time.monotonic(), 0.001))
+            result = ask(self._libraries[other_method], max(until - time.monotonic(), 0.001))
         except QueryFailed as error:
             if error.status in MAY_BE_THE_METHOD:
                 self._other_from = time.monotonic() + OTHER_METHOD_SECONDS
-                raise refused from None
-            self._method = other
+                raise refusal_error from None
+            self._method = other_method
             raise
-        self._method = other
-        return found
+        self._method = other_method
+        return result
 
 
 class _Session(requests.Session):
@@ -271,8 +273,8 @@ class _Session(requests.Session):
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
         if endpoint.certificate_file:
-            own = str(endpoint.certificate_file)
-            self.cert = (own, str(endpoint.key_file)) if endpoint.key_file else own
+            certificate = str(endpoint.certificate_file)
+            self.cert = (certificate, str(endpoint.key_file)) if endpoint.key_file else certificate
 
     def request(self, method: str, url: str, **options: Any) -> StoreReply:  # type: ignore[override]
         """Send a query; ``timeout`` covers the whole reply, s.
@@ -310,9 +312,9 @@ class _Session(requests.Session):
         """Whether a token source has another token than the one that was refused."""
         if self._tokens is None:
             return False
-        refused = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
-        self._tokens.reject(refused)
-        return _issue(self._tokens) != refused
+        refused_token = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
+        self._tokens.reject(refused_token)
+        return _issue(self._tokens) != refused_token
 
     def _read(self, reply: requests.Response, until: float) -> bytes:
         parts, size = [], 0
@@ -365,9 +367,9 @@ def _issue(tokens: TokenSource) -> str:
         raise QueryFailed("forbidden", str(error)) from error
 
 
-def _limit(left: float) -> dict[str, str]:
+def _limit(seconds: float) -> dict[str, str]:
     """The deadline in Prometheus: seconds without a unit, because it refuses a unit with a decimal point ("5.000s")."""
-    return {"timeout": f"{left:.3f}"}
+    return {"timeout": f"{seconds:.3f}"}
 
 
 def _failed(error: OSError, seconds: float = 0.0) -> QueryAnswer:

@@ -28,7 +28,7 @@ class ClusterInstant:
     changes: Sequence[PlannedChange]
     policies: Sequence[ServicePolicy]
     workloads: WorkloadState
-    known: Columns
+    columns: Columns
     pods: Pods | None
     serving: WorkloadServices
 
@@ -52,35 +52,35 @@ class ClusterState:
         self.unmapped_queues: list[str] = []
         self.coverage: PodCoverage | None = None
 
-    def begin(self, known: Columns, window_seconds: float) -> None:
+    def begin(self, columns: Columns, window_seconds: float) -> None:
         """Learn the workloads before the first poll."""
         self.workloads = WorkloadState()
-        if CONTROLLERS.keys() <= known.keys():
-            self.workloads = self.read(known, window_seconds).workloads
+        if CONTROLLERS.keys() <= columns.keys():
+            self.workloads = self.read(columns, window_seconds).workloads
 
-    def read(self, known: Columns, window_seconds: float) -> ClusterInstant:
+    def read(self, columns: Columns, window_seconds: float) -> ClusterInstant:
         """The cluster at the next instant; ``window_seconds`` is the rate window of containers."""
-        serving = read_serving(known.get("serves"))
-        pods = Pods(known, window_seconds) if OWNERS in known else None  # unknown without owners
-        now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
-        cordoned = pods.cordoned_workloads() if pods else None
-        changes, workloads = (self.workloads or WorkloadState()).update(now, serving, cordoned)
+        serving = read_serving(columns.get("serves"))
+        pods = Pods(columns, window_seconds) if OWNERS in columns else None  # unknown without owners
+        controllers = read_controllers(columns) if CONTROLLERS.keys() <= columns.keys() else {}
+        cordoned_workloads = pods.cordoned_workloads() if pods else None
+        changes, workloads = (self.workloads or WorkloadState()).update(controllers, serving, cordoned_workloads)
         shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
-        annotations = known.get("annotations")
+        annotations = columns.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
-        if annotations is not None and (annotations or now):
-            on_pods = known.get("pod_annotations")
+        if annotations is not None and (annotations or controllers):
+            on_pods = columns.get("pod_annotations")
             of_pods = pods.by_workload(on_pods, "max") if pods and on_pods is not None else None
             self._policies, self.ignored_annotations = read_annotations((annotations, of_pods), serving)
-        if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (owned or now):
-            self._owners = read_owners(owned, self._owner_labels, serving)
+        if (owner_series := columns.get(OWNERS_OF_SERVICES)) is not None and (owner_series or controllers):
+            self._owners = read_owners(owner_series, self._owner_labels, serving)
         resources = {resource: column for resource, column in shares.items() if column is not None}
         policies = with_owners(self._policies, self._owners)
-        return ClusterInstant(resources, changes, policies, workloads, known, pods, serving)
+        return ClusterInstant(resources, changes, policies, workloads, columns, pods, serving)
 
     def read_signals(self, instant: ClusterInstant, services: Sequence[Key]) -> list[Signal]:
         pods = instant.pods
         self.coverage = pods.coverage(services, instant.serving) if pods else None
-        columns = by_workload(instant.known, pods)
+        columns = by_workload(instant.columns, pods)
         signals, self.unmapped_queues = read_signals(columns, instant.serving, services, self._queues)
         return signals

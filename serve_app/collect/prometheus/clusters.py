@@ -94,53 +94,53 @@ def varying_labels(groups: Sequence[SeriesGroup], labels: Iterable[str]) -> list
 def calls_between_query(query: Query, match: Match) -> str:
     """PromQL for requests by caller's and callee's cluster, as Istio names them."""
     by_ends = f"by ({SOURCE_CLUSTER}, {DESTINATION_CLUSTER})"
-    rates = (f"sum {by_ends} (rate({match.apply(one)}[8m])) > 0" for one in range_selectors(query.promql))
+    rates = (f"sum {by_ends} (rate({match.apply(selector)}[8m])) > 0" for selector in range_selectors(query.promql))
     return " or ".join(rates)
 
 
 def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
     """Whether a call leaves its cluster, from the labels of :func:`calls_between_query`."""
     return any(
-        len(clusters := {one.get(SOURCE_CLUSTER, ""), one.get(DESTINATION_CLUSTER, "")}) > 1
+        len(clusters := {labels.get(SOURCE_CLUSTER, ""), labels.get(DESTINATION_CLUSTER, "")}) > 1
         and not clusters & NO_CLUSTER
-        for one in ends
+        for labels in ends
     )
 
 
 def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[str, str]:
     """PromQL for the number of series that exist several times when these labels are ignored, and the number of
     distinct ones."""
-    each = " or ".join(
-        f"count without ({', '.join(labels)}) ({match.apply(one)})" for one in range_selectors(query.promql)
+    counts = " or ".join(
+        f"count without ({', '.join(labels)}) ({match.apply(selector)})" for selector in range_selectors(query.promql)
     )
-    return {"doubled": f"count(({each}) > 1)", "distinct": f"count({each})"}
+    return {"doubled": f"count(({counts}) > 1)", "distinct": f"count({counts})"}
 
 
 def find_clusters(
-    groups: Sequence[SeriesGroup], labels: Iterable[str], *, connected: bool, before: Split | None
+    groups: Sequence[SeriesGroup], labels: Iterable[str], *, has_calls_between: bool, before: Split | None
 ) -> Split | None:
     """The clusters of a store; None if there is only one.
 
     Args:
         labels: they may distinguish clusters; the most likely first.
     """
-    found: Split | None = None
+    separate: Split | None = None
     for label in varying_labels(groups, labels):
         parts = parts_by(groups, label)
         everything = tuple(part.value for part in parts)
-        if connected:
+        if has_calls_between:
             return Split(label, parts, everything, "connected")
         if _have_common_services(groups, label):
             return Split(label, parts, (_stay(parts, label, before),), "busiest")
-        found = found or Split(label, parts, everything, "apart")
-    return found
+        separate = separate or Split(label, parts, everything, "apart")
+    return separate
 
 
 def _have_common_services(groups: Iterable[SeriesGroup], label: str) -> bool:
     values: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for group in groups:
         values[group.service].add(group.origin.get(label, ""))
-    return any(len(found) > 1 for found in values.values())
+    return any(len(clusters) > 1 for clusters in values.values())
 
 
 def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
@@ -157,10 +157,10 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
     not."""
     rates: dict[tuple[object, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for group in groups:
-        cluster = tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)
+        cluster = tuple(group.origin.get(cluster_label, "") for cluster_label in CLUSTER_LABELS)
         rates[group.service, group.job, cluster][group.origin.get(label, "")] += group.requests
-    shared = [list(by_part.values()) for by_part in rates.values() if len(by_part) > 1]
-    busy = [values for values in shared if max(values) > 0 and min(values) > 0]
+    rates_of_shared = [list(by_part.values()) for by_part in rates.values() if len(by_part) > 1]
+    busy = [values for values in rates_of_shared if max(values) > 0 and min(values) > 0]
     alike = sum(min(values) >= MIN_SERVER_RATIO * max(values) for values in busy)
     return not busy or alike * 2 > len(busy)
 
@@ -172,11 +172,11 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
     for group in groups:
         if group.requests > 0:
             rates[group.service][group.job] += group.requests
-    shared = [by_job for by_job in rates.values() if len(by_job) > 1]
-    same = [by_job for by_job in shared if min(by_job.values()) >= MIN_JOB_RATIO * max(by_job.values())]
-    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_EQUAL_SHARE * len(shared):
+    candidates = [by_job for by_job in rates.values() if len(by_job) > 1]
+    twins = [by_job for by_job in candidates if min(by_job.values()) >= MIN_JOB_RATIO * max(by_job.values())]
+    if not twins or len(candidates) < MIN_DOUBLED * len(rates) or len(twins) < MIN_EQUAL_SHARE * len(candidates):
         return ()
-    services = Counter(job for by_job in same for job in by_job)
+    services = Counter(job for by_job in twins for job in by_job)
     return tuple(sorted(services, key=lambda job: (-services[job], job)))
 
 
@@ -184,7 +184,7 @@ def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | Non
     """Which servers to read: one for each cluster, the same one as before if it still has data."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
-        by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
+        by_cluster[tuple(group.origin.get(cluster_label, "") for cluster_label in CLUSTER_LABELS)].append(group)
     intervals = [interval for group in groups if (interval := interval_of(group)) is not None]
     apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
     read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
@@ -200,13 +200,13 @@ def _server(parts: Sequence[Part], apart: float, before: Split | None) -> str:
 
 def restrict(match: Match, *splits: Split | None) -> Match:
     """The matchers without the series that are not read."""
-    left_out = {one.label: one.read for one in splits if one and one.choice in ("busiest", "pair")}
-    return replace(match, values={**match.values, **left_out})
+    read_values = {split.label: split.read for split in splits if split and split.choice in ("busiest", "pair")}
+    return replace(match, values={**match.values, **read_values})
 
 
 def fits(group: SeriesGroup, match: Match) -> bool:
     """Whether the matchers select a group."""
-    return all(group.origin.get(label, "") in allowed for label, allowed in match.values.items() if label in _KNOWN)
+    return all(group.origin.get(label, "") in values for label, values in match.values.items() if label in _KNOWN)
 
 
 _KNOWN = frozenset((*CLUSTER_LABELS, *REPLICA_LABELS))
@@ -243,7 +243,7 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
     caller = SOURCE_CLUSTER if label == DESTINATION_CLUSTER else label
     return replace(
         dialect,
-        beside=tuple(name_clusters_of(one, label) for one in dialect.beside),
+        beside=tuple(name_clusters_of(part, label) for part in dialect.beside),
         services={role: name_clusters(query, {0: label}) for role, query in dialect.services.items()},
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,

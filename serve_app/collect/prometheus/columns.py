@@ -53,26 +53,26 @@ class ColumnCache:
         Returns:
             The columns; the age of values that stand in for a failed query, s; failed queries without recent values.
         """
-        found: dict[str, dict[str, Column]] = defaultdict(dict)
+        levels: dict[str, dict[str, Column]] = defaultdict(dict)
         stale: dict[Role, float] = {}
         masked: list[Role] = []
         for role, answer in answers.items():
             if not answer.failed:
                 self._newest[role] = self.read(role, queries[role], answer.samples, window_seconds), at
-            columns, of = self._newest.get(role, ({}, None))
-            age = abs((at - of).total_seconds()) if of else float("inf")
+            columns, read_at = self._newest.get(role, ({}, None))
+            age = abs((at - read_at).total_seconds()) if read_at else float("inf")
             if age > (0.0 if role in FRESH_ONLY else KEEP_SECONDS):
                 masked.append(role)
                 continue
             if age:
                 stale[role] = age
-            found[role[0]].update(columns)
-        return found, stale, tuple(masked)
+            levels[role[0]].update(columns)
+        return levels, stale, tuple(masked)
 
     def seconds_since(self, role: Role, at: datetime) -> float | None:
         """Seconds since the last successful query; None without one."""
-        known = self._newest.get(role)
-        return (at - known[1]).total_seconds() if known else None
+        newest = self._newest.get(role)
+        return (at - newest[1]).total_seconds() if newest else None
 
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
@@ -84,7 +84,7 @@ class ColumnCache:
         rates = samples.values if query.is_verbatim else samples.values / window_seconds
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(rates, labels, list(SHARES.values()), border)
-        in_seconds = (Column(one.table, one.numbers, one.array * query.unit) for one in columns)
+        in_seconds = (Column(column.table, column.numbers, column.array * query.unit) for column in columns)
         return {"long_requests": long} | dict(zip(SHARES, in_seconds, strict=True))
 
     def _read_labels(self, role: Role, labels: tuple[str, ...], label_sets: Sequence[bytes]) -> ReadLabels:
@@ -97,9 +97,9 @@ class ColumnCache:
 
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series without a service name in each query's last result."""
-        labels = ((role, self._labels.get(role)) for role in roles)
-        return {role: one.dropped for role, one in labels if one is not None and one.dropped is not None}
+        labels = {role: self._labels[role] for role in roles if role in self._labels}
+        return {role: read.dropped_series for role, read in labels.items() if read.dropped_series is not None}
 
-    def folded(self) -> dict[str, str]:
+    def folded_names(self) -> dict[str, str]:
         """Names in labels that are not services, with their kind."""
-        return dict(self._services.folded)
+        return dict(self._services.folded_names)

@@ -30,8 +30,8 @@ def combine(dialects: Sequence[Dialect]) -> Dialect:
     """Combine dialects into one. The first dialect that measures something counts, but ingress controllers come last,
     because a mesh measures its services where they run. A dialect that learns workload names is first, so that all use
     its names."""
-    first, *others = sorted(dialects, key=lambda one: (one.front_door, not one.names_workloads))
-    return replace(first, beside=(*first.beside, *others)) if others else first
+    first, *further = sorted(dialects, key=lambda dialect: (dialect.front_door, not dialect.names_workloads))
+    return replace(first, beside=(*first.beside, *further)) if further else first
 
 
 def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
@@ -50,85 +50,87 @@ class MeshRows:
 
     Attributes:
         names: service names in the first dialect.
-        known: calls that are listed; None before the first poll.
+        known_calls: calls that are listed; None before the first poll.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._shown: dict[str, KeyMap] = {}  # names to show, by level
+        self._side_parts = [(part, _Names(part)) for part in dialect.beside]
+        self._key_maps: dict[str, KeyMap] = {}  # names to show, by level
         self._names_version = 0  # version of the service names at that time
         self.names = ServiceNames(dialect.external)
-        self.known: KnownCalls | None = None
+        self.known_calls: KnownCalls | None = None
 
-    def follow(self, before: "MeshRows") -> None:
+    def follow(self, previous: "MeshRows") -> None:
         """Take over what another form of the same dialect knows."""
-        self.names, self.known = before.names, before.known
-        if self._dialect.beside == before._dialect.beside:
-            self._others = before._others
+        self.names, self.known_calls = previous.names, previous.known_calls
+        if self._dialect.beside == previous._dialect.beside:
+            self._side_parts = previous._side_parts
 
-    def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
+    def read(self, levels: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
         """Service and call columns with one row for each, under the first dialect's names.
 
         Args:
-            found: requests are required.
+            levels: requests are required.
         """
-        services, calls = self._read_part(self._dialect, found, self._name_service, self._name_call)
-        if not self._others:
+        services, calls = self._read_part(self._dialect, levels, self._name_service, self._name_call)
+        if not self._side_parts:
             return services, calls
-        measured = [_Measured(self._dialect, services, calls)]
-        for part, names in self._others:
+        measurements = [_Measurements(self._dialect, services, calls)]
+        for part, names in self._side_parts:
             settle = self.names.settle_key
-            own = _Measured(part, *self._read_part(part, found, settle, settle)).at_its_place()
-            names.learn(measured, own)
-            measured.append(_Measured(part, names.rename(own.services), names.rename(own.calls)))
-        return _first_of([one.services for one in measured]), _first_of([one.calls for one in measured])
+            own = _Measurements(part, *self._read_part(part, levels, settle, settle)).at_its_place()
+            names.learn(measurements, own)
+            measurements.append(_Measurements(part, names.rename(own.services), names.rename(own.calls)))
+        return _first_of([part.services for part in measurements]), _first_of([part.calls for part in measurements])
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
         """The calls, including known calls that are not made now, and without calls that relays pass on."""
-        of_services, made = services["requests"], calls["requests"]
-        keys = made.table
-        requests = without_relayed(made, of_services, keys.numbers(map(self.names.of, relays)))
-        renamed = keys.numbers(key for _, names in self._others for key in names.renamed)
-        known = (self.known or KnownCalls()).see_calls(requests, now)
-        known = known.forget(keys, np.append(renamed, np.setdiff1d(made.numbers, requests.numbers)))
-        self.known, listed = known.list_all(requests, of_services, now)
-        return {**calls, "requests": listed}
+        of_services, made_calls = services["requests"], calls["requests"]
+        keys = made_calls.table
+        requests = without_relayed(made_calls, of_services, keys.numbers(map(self.names.of, relays)))
+        renamed_keys = keys.numbers(key for _, names in self._side_parts for key in names.renamed)
+        known_calls = (self.known_calls or KnownCalls()).see_calls(requests, now)
+        known_calls = known_calls.forget(
+            keys, np.append(renamed_keys, np.setdiff1d(made_calls.numbers, requests.numbers))
+        )
+        self.known_calls, listed_requests = known_calls.list_all(requests, of_services, now)
+        return {**calls, "requests": listed_requests}
 
     def _read_part(
-        self, part: Dialect, found: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
+        self, part: Dialect, columns: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
     ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of a dialect with one row for each key, even where several proxies report a request."""
         levels = [level_of(level, self._dialect, part) for level in ENDS]
         names: dict[str, Callable[[Key], Key]] = dict(zip(levels, (name_service, name_call), strict=True))
         for level in levels:
-            shown = self._show(level, found[level], names[level])
-            for column in found[level].values():
-                new = column.table.name(shown.missing(column.numbers))
+            key_map = self._show(level, columns[level], names[level])
+            for column in columns[level].values():
+                new_keys = column.table.name(key_map.missing(column.numbers))
                 ends = range(0, 2 * ENDS[split_level(level)[0]], 2)
-                self.names.see({key[begin : begin + 2] for key in new for begin in ends})
+                self.names.see({key[begin : begin + 2] for key in new_keys for begin in ends})
         if self.names.version != self._names_version:
-            before, self._shown, self._names_version = self._shown, {}, self.names.version
-            if CALLS in before and self.known is not None:
-                raw, now = before[CALLS].known, self._show(CALLS, found[CALLS], self._name_call)
-                keys, gone = found[CALLS]["requests"].table, np.setdiff1d(before[CALLS](raw), now(raw))
-                self.known = self.known.forget(keys, gone)  # nothing has these names any more
+            before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
+            if CALLS in before and self.known_calls is not None:
+                known_numbers, new_map = before[CALLS].known_numbers, self._show(CALLS, columns[CALLS], self._name_call)
+                obsolete = np.setdiff1d(before[CALLS](known_numbers), new_map(known_numbers))
+                self.known_calls = self.known_calls.forget(columns[CALLS]["requests"].table, obsolete)
         rows = []
         for level, reporters in zip(levels, part.reporters, strict=True):
-            shown = self._show(level, found[level], names[level])
-            rows.append(join_rows(found[level], reporters, shown, 2 * ENDS[split_level(level)[0]]))
+            key_map = self._show(level, columns[level], names[level])
+            rows.append(join_rows(columns[level], reporters, key_map, 2 * ENDS[split_level(level)[0]]))
         services, calls = rows
         return services, calls
 
     def _show(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
-        if level not in self._shown:
+        if level not in self._key_maps:
             parts = 2 * ENDS[split_level(level)[0]]
-            self._shown[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
-        return self._shown[level]
+            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
+        return self._key_maps[level]
 
     def _name_service(self, key: Key) -> Key:
-        settled = self.names.settle_key(key)
-        return self.names.of(settled) if self._dialect.names_workloads else settled
+        settled_key = self.names.settle_key(key)
+        return self.names.of(settled_key) if self._dialect.names_workloads else settled_key
 
     def _name_call(self, key: Key) -> Key:
         ends = self.names.settle_key(key)
@@ -137,23 +139,23 @@ class MeshRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measurements:
     """The measurements of one dialect in one poll: columns by role."""
 
     dialect: Dialect
     services: Columns
     calls: Columns
 
-    def at_its_place(self) -> "_Measured":
+    def at_its_place(self) -> "_Measurements":
         """The measurements without callers that are not services; for an ingress controller, also without the services
         behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
         callers = keys.numbers(key for key in self.callers if key[1] not in external)
-        calls = {role: one.only(keys.among(one.part(0, 2), callers)) for role, one in self.calls.items()}
+        calls = {role: column.only(keys.among(column.part(0, 2), callers)) for role, column in self.calls.items()}
         services = self.services
         if self.dialect.front_door:
-            services = {role: one.among(callers) for role, one in services.items()}
-        return _Measured(self.dialect, services, calls)
+            services = {role: column.among(callers) for role, column in services.items()}
+        return _Measurements(self.dialect, services, calls)
 
     @property
     def callers(self) -> set[Key]:
@@ -165,8 +167,8 @@ class _Measured:
     def names(self) -> set[Key]:
         """All services."""
         requests = self.calls["requests"]
-        called = requests.table.name(requests.table.distinct(requests.part(2)))
-        return {*self.services["requests"], *called, *self.callers}
+        callees = requests.table.name(requests.table.distinct(requests.part(2)))
+        return {*self.services["requests"], *callees, *self.callers}
 
 
 class _Names:
@@ -191,12 +193,13 @@ class _Names:
         """Names that are replaced."""
         return set(self._other)
 
-    def learn(self, earlier: Sequence[_Measured], own: _Measured) -> None:
+    def learn(self, earlier: Sequence[_Measurements], own: _Measurements) -> None:
         """Find the names that the earlier dialects use."""
         before = self._size()
-        for one in earlier:
-            self._known |= dict.fromkeys(one.names - self._known.keys(), _default_namespace(one.dialect))
-            self._known_callers |= one.callers
+        for measurements in earlier:
+            new_names = measurements.names - self._known.keys()
+            self._known |= dict.fromkeys(new_names, _default_namespace(measurements.dialect))
+            self._known_callers |= measurements.callers
         self._own |= own.names
         self._own_callers |= own.callers
         if self._size() == before:
@@ -206,12 +209,12 @@ class _Names:
         for key in self._known:
             by_name.setdefault(key[1], []).append(key)
             by_text.setdefault("-".join(key), []).append(key)
-        fitting = {key: self._find(key, by_name, by_text) for key in self._own - self._known.keys()}
-        times = Counter(fitting.values())
+        matches = {key: self._find(key, by_name, by_text) for key in self._own - self._known.keys()}
+        match_counts = Counter(matches.values())
         self._other = {
-            key: other
-            for key, other in fitting.items()
-            if other is not None and times[other] == 1 and other not in self._own
+            key: earlier_key
+            for key, earlier_key in matches.items()
+            if earlier_key is not None and match_counts[earlier_key] == 1 and earlier_key not in self._own
         }
 
     def rename(self, columns: Columns) -> dict[str, Column]:
@@ -219,7 +222,7 @@ class _Names:
         if not self._other:
             return dict(columns)
         name = KeyMap(columns["requests"].table, self._name)
-        return {role: Column.join(one.table, name(one.numbers), one.array) for role, one in columns.items()}
+        return {role: Column.join(column.table, name(column.numbers), column.array) for role, column in columns.items()}
 
     def _size(self) -> tuple[int, ...]:
         return tuple(len(names) for names in (self._known, self._known_callers, self._own, self._own_callers))
@@ -230,22 +233,28 @@ class _Names:
 
     def _find(self, key: Key, by_name: Mapping[str, list[Key]], by_text: Mapping[str, list[Key]]) -> Key | None:
         no_namespace = key[0] == _default_namespace(self._part)
-        fitting = [one for one in by_name.get(key[1], ()) if no_namespace or one[0] == self._known[one]]
+        candidates = [
+            service for service in by_name.get(key[1], ()) if no_namespace or service[0] == self._known[service]
+        ]
         if self._part.joined_names:
-            fitting += by_text.get("-".join(key), ())
-        if not fitting and self._part.front_door and key in self._own_callers:
-            fitting = [one for one in self._known_callers if one[0] == key[0] and _same_workload(one[1], key[1])]
-        return fitting[0] if len(fitting) == 1 else None
+            candidates += by_text.get("-".join(key), ())
+        if not candidates and self._part.front_door and key in self._own_callers:
+            candidates = [
+                service
+                for service in self._known_callers
+                if service[0] == key[0] and _same_workload(service[1], key[1])
+            ]
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def _default_namespace(dialect: Dialect) -> str:
-    constant = next((one.labels[0] for one in dialect.services.values() if one.labels[0].startswith("=")), "")
+    constant = next((query.labels[0] for query in dialect.services.values() if query.labels[0].startswith("=")), "")
     return dialect.default_namespace or constant.removeprefix("=")
 
 
-def _same_workload(one: str, other: str) -> bool:
+def _same_workload(first: str, second: str) -> bool:
     """Whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((first, second), key=len)
     return long == short or long.startswith(f"{short}-")
 
 
@@ -253,17 +262,16 @@ def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
     """Unite the parts' columns. Each key comes from the first part with requests, else from the first that knows the
     key."""
     requests = [columns["requests"] for columns in parts]
-    candidates = [*(one.only(one.array > 0) for one in requests), *requests]
-    owner = Column.first_of(
-        [Column(one.table, one.numbers, np.full(len(one), i % len(parts))) for i, one in enumerate(candidates)]
-    )
+    candidates = [*(column.only(column.array > 0) for column in requests), *requests]
+    by_rank = [Column(c.table, c.numbers, np.full(len(c), i % len(parts))) for i, c in enumerate(candidates)]
+    owner = Column.first_of(by_rank)
 
     def unite(role: str) -> Column:
-        every = [(i, columns[role]) for i, columns in enumerate(parts) if role in columns]
-        owned = [one.only(owner.at(one.numbers) == i) for i, one in every]
+        columns = {i: part[role] for i, part in enumerate(parts) if role in part}
+        from_owners = [column.only(owner.at(column.numbers) == i) for i, column in columns.items()]
         if role not in LATENCIES:
-            return Column.first_of(owned)
-        known = [one.only(~np.isnan(one.array)) for one in (*owned, *(one for _, one in every))]
-        return Column.first_of([*known, *owned])
+            return Column.first_of(from_owners)
+        with_values = [column.only(~np.isnan(column.array)) for column in (*from_owners, *columns.values())]
+        return Column.first_of([*with_values, *from_owners])
 
-    return {role: unite(role) for role in dict.fromkeys(role for columns in parts for role in columns)}
+    return {role: unite(role) for role in dict.fromkeys(role for part in parts for role in part)}

@@ -86,15 +86,15 @@ class MeshSource(PrometheusSource):
         if dialect is None and self._match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
-            failed = any(answer.failed for answer in answers.values())
+            has_failed = any(answer.failed for answer in answers.values())
             match = self._match
-            unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
-            late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            others = ""
-            if not (failed or unread or late):
-                others = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
-            why = unread or late or _detection_problem(answers, self._origin, match, others)
-            return Poll(at, None, answers, why=why)
+            unread = "" if has_failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
+            late = "" if has_failed or unread else find_late(self._prometheus, at, within, match)
+            remark = ""
+            if not (has_failed or unread or late):
+                remark = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
+            reason = unread or late or _detection_problem(answers, self._origin, match, remark)
+            return Poll(at, None, answers, reason=reason)
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)
@@ -107,24 +107,24 @@ class MeshSource(PrometheusSource):
         except for a kind that reads everything the present one reads, and more. An ingress controller is added, but
         does not replace a mesh.
         """
-        known = self.dialect
-        if known is None or abs((at - self._detected_at).total_seconds()) < apart:
+        current = self.dialect
+        if current is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
         dialect, answers = detect_dialect(self._prometheus, at, self._collector.deadline_seconds, self._match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
-        has_series = self._has_requests(known, at)
-        now, before = _kinds(dialect), _kinds(known)
-        if now <= before or has_series is None:
+        has_series = self._has_requests(current, at)
+        new_kinds, old_kinds = _kinds(dialect), _kinds(current)
+        if new_kinds <= old_kinds or has_series is None:
             return False
-        if has_series and not before < now and SUPERSETS.get(known.name) != dialect.name:
+        if has_series and not old_kinds < new_kinds and SUPERSETS.get(current.name) != dialect.name:
             return False
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
             self._origin,
-            ", ".join(sorted(before)),
-            ", ".join(sorted(now)),
+            ", ".join(sorted(old_kinds)),
+            ", ".join(sorted(new_kinds)),
             "have more" if has_series else "have ended",
         )
         self.switch(dialect)
@@ -133,13 +133,13 @@ class MeshSource(PrometheusSource):
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self._match.apply(one)})" for one in selectors)
+        text = " or ".join(f"count({self._match.apply(selector)})" for selector in selectors)
         answer = self._prometheus.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
         """Evaluate further queries for the doctor, about the mesh or about exporters ``beside`` it."""
-        match = self.plan.others if beside else self.plan.match
+        match = self.plan.exporter_match if beside else self.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
         return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 
@@ -152,7 +152,7 @@ class MeshSource(PrometheusSource):
             for parts in [(dialect, *dialect.beside)]
             for part in parts
             for gap in part.gaps
-            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
+            if not (gap.of_calls and any(sibling is not part and not sibling.front_door for sibling in parts))
         }
         answers = self.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at)
         counts = {name: round(answer.samples.values.sum()) for name, answer in answers.items()}
@@ -171,8 +171,8 @@ def configured_dialect(mesh: MeshSettings) -> Dialect | None:
     """The dialect that the settings name, or several combined; None if it must be detected."""
     if mesh.source == "auto":
         return None
-    own = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
-    return combine([own.get(name) or KNOWN[name] for name in mesh.sources])
+    generic = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
+    return combine([generic.get(name) or KNOWN[name] for name in mesh.sources])
 
 
 def generic_dialect(settings: GenericSettings) -> Dialect:
@@ -200,27 +200,27 @@ def detect_dialect(
     Returns:
         The dialect, or None; and the results of the queries.
     """
-    results = prometheus.ask({name: _signature_query(one, match) for name, one in KNOWN.items()}, at, within)
-    found = [one for name, one in KNOWN.items() if len(results[name].samples)]
-    mesh = next((one for one in found if not one.front_door), None)
-    front_doors = [one for one in found if one.front_door]
-    dialect = combine([mesh, *front_doors] if mesh else front_doors) if found else None
+    answers = prometheus.ask({name: _signature_query(kind, match) for name, kind in KNOWN.items()}, at, within)
+    present = [kind for name, kind in KNOWN.items() if len(answers[name].samples)]
+    mesh = next((kind for kind in present if not kind.front_door), None)
+    front_doors = [kind for kind in present if kind.front_door]
+    dialect = combine([mesh, *front_doors] if mesh else front_doors) if present else None
     # The failed query may concern a dialect that comes first, or an ingress controller.
-    earlier = list(takewhile(lambda one: one is not mesh, KNOWN.values()))
-    if any(results[one.name].failed for one in KNOWN.values() if one.front_door or one in earlier):
+    earlier = list(takewhile(lambda kind: kind is not mesh, KNOWN.values()))
+    if any(answers[kind.name].failed for kind in KNOWN.values() if kind.front_door or kind in earlier):
         dialect = None
-    return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
+    return dialect, {(DETECTION[0], name): answer for name, answer in answers.items()}
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
     """Why no dialect is found although there was one: its samples have stopped, or arrive later than Prometheus'
     lookback. Empty if there are none in the last hour, or if the query fails."""
     texts = {
-        one.signature[0]: " or ".join(
+        dialect.signature[0]: " or ".join(
             f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"
-            for series in one.signature
+            for series in dialect.signature
         )
-        for one in KNOWN.values()
+        for dialect in KNOWN.values()
     }
     for series, answer in prometheus.ask(texts, at, within).items():
         if len(answer.samples):
@@ -241,15 +241,15 @@ def _signature_query(dialect: Dialect, match: Match) -> str:
     return Query(" or ".join(f"count({series})" for series in signature), ()).at(0, match=match)
 
 
-def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match, others: str) -> str:
-    failed = next((answer for answer in answers.values() if answer.failed), None)
-    if failed:
-        reach = "cannot reach Prometheus" if failed.failed == "unreachable" else f"{failed.failed}: Prometheus"
-        return f"{reach} at {origin}: {failed.detail}"
+def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: Match, remark: str) -> str:
+    failure = next((answer for answer in answers.values() if answer.failed), None)
+    if failure:
+        reach = "cannot reach Prometheus" if failure.failed == "unreachable" else f"{failure.failed}: Prometheus"
+        return f"{reach} at {origin}: {failure.detail}"
     names = dict.fromkeys(
-        name for one in KNOWN.values() for series in one.signature[:1] for name in matched_metrics(series)
+        name for dialect in KNOWN.values() for series in dialect.signature[:1] for name in matched_metrics(series)
     )
-    unread = f", but {others}" if others else ""
+    unread = f", but {remark}" if remark else ""
     return (
         f"expected the metrics of a mesh, found none of {', '.join(names)}{unread}; check that this Prometheus scrapes "
         f"the mesh{', correct match' if match else ''}, or set source = generic with queries of your own"

@@ -51,34 +51,36 @@ class LabelReader:
     keys: KeyTable = field(default_factory=KeyTable)
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    _known: dict[bytes, int] = field(default_factory=dict)  # label sets
+    _places: dict[bytes, int] = field(default_factory=dict)  # label sets
     _owners: IntArray = field(default_factory=lambda: np.empty(0, np.int64))  # of each: number of its key; -1: none
     _bounds: Numbers = field(default_factory=lambda: np.empty(0))  # of each bucket; NaN: unreadable
 
     def __len__(self) -> int:
         """Number of known label sets."""
-        return len(self._known)
+        return len(self._places)
 
     def read(self, label_sets: Sequence[bytes]) -> "ReadLabels":
         try:
             places = self._find(label_sets)
         except KeyError:  # some are new
-            self._add([label_set for label_set in dict.fromkeys(label_sets) if label_set not in self._known])
+            self._add([label_set for label_set in dict.fromkeys(label_sets) if label_set not in self._places])
             places = self._find(label_sets)
-        owners, dropped = self._owners[places], None
+        owners, dropped_series = self._owners[places], None
         if len(nameless := np.flatnonzero(owners < 0)):
             values = read_labels(label_sets[int(nameless[0])])
-            dropped = DroppedSeries(len(nameless), len(owners), values, self._missing(self._key(values)))
-        return ReadLabels(label_sets, self.keys, owners, self._bounds[places], dropped)
+            dropped_series = DroppedSeries(len(nameless), len(owners), values, self._missing(self._key(values)))
+        return ReadLabels(label_sets, self.keys, owners, self._bounds[places], dropped_series)
 
     def _find(self, label_sets: Sequence[bytes]) -> IntArray:
-        return np.fromiter(map(self._known.__getitem__, label_sets), np.int64, len(label_sets))
+        return np.fromiter(map(self._places.__getitem__, label_sets), np.int64, len(label_sets))
 
-    def _add(self, new: Sequence[bytes]) -> None:
+    def _add(self, new_label_sets: Sequence[bytes]) -> None:
         is_bucket = self.labels[-1:] == (BUCKET,)
-        keys = [self._key(_LABELS.decode(label_set) or {}) for label_set in new]
+        keys = [self._key(_LABELS.decode(label_set) or {}) for label_set in new_label_sets]
         owners = [-1 if self._missing(key) else self.keys.number(key[:-1] if is_bucket else key) for key in keys]
-        self._known |= zip(new, range(len(self._known), len(self._known) + len(new)), strict=True)
+        self._places |= zip(
+            new_label_sets, range(len(self._places), len(self._places) + len(new_label_sets)), strict=True
+        )
         self._owners = np.append(self._owners, np.array(owners, np.int64))
         self._bounds = np.append(self._bounds, [_bound(key[-1]) if is_bucket else np.nan for key in keys])
 
@@ -93,8 +95,8 @@ class LabelReader:
         for place in range(0, 2 * self.ends, 2):
             of, name = self.labels[place : place + 2]
             key += self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
-        others = enumerate(self.labels[2 * self.ends :])
-        return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in others)
+        other_labels = enumerate(self.labels[2 * self.ends :])
+        return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in other_labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,7 @@ class ReadLabels:
     keys: KeyTable
     owners: IntArray
     bounds: Numbers
-    dropped: DroppedSeries | None
+    dropped_series: DroppedSeries | None
 
     @cached_property
     def cells(self) -> tuple[NDArray[np.bool_], IntArray, Numbers, IntArray]:
@@ -145,7 +147,7 @@ def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") ->
         joined_by: how the values of one key are joined.
     """
     numbers, values = labels.owners, np.where(np.isfinite(values), values, np.nan)
-    if labels.dropped:
+    if labels.dropped_series:
         numbers, values = numbers[numbers >= 0], values[numbers >= 0]
     return Column.join(labels.keys, numbers, values, joined_by)
 
@@ -195,20 +197,20 @@ def bucket_quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:
     if not counts.size or not np.isinf(bounds[-1]):  # without the +Inf bucket the total is unknown
         return np.full(len(counts), np.nan)
     # Each bucket's rate is rounded separately, so a higher bucket can be slightly smaller: make them cumulative again.
-    filled = np.fmax.accumulate(np.where(np.isnan(counts), -np.inf, counts), axis=1)
-    filled = np.maximum(filled, 0)
-    total = np.where(np.isnan(counts[:, -1]), np.nan, filled[:, -1])
+    monotonic = np.fmax.accumulate(np.where(np.isnan(counts), -np.inf, counts), axis=1)
+    monotonic = np.maximum(monotonic, 0)
+    total = np.where(np.isnan(counts[:, -1]), np.nan, monotonic[:, -1])
     rank = share * total
     with np.errstate(invalid="ignore"):
-        place = (filled < rank[:, None]).sum(axis=1).clip(0, len(bounds) - 1)
+        place = (monotonic < rank[:, None]).sum(axis=1).clip(0, len(bounds) - 1)
     rows = np.arange(len(counts))
     # The nearest bounds below and above that the row has.
     has = ~np.isnan(counts)
     below = _nearest_before(has, place)
     upper = bounds[place]
     lower = np.where(below >= 0, bounds[below], 0.0)
-    before = np.where(below >= 0, filled[rows, below], 0.0)
-    within = filled[rows, place] - before
+    before = np.where(below >= 0, monotonic[rows, below], 0.0)
+    within = monotonic[rows, place] - before
     with np.errstate(invalid="ignore", divide="ignore"):
         inside = lower + (upper - lower) * np.where(within > 0, (rank - before) / within, 1.0)
     result = np.where(np.isinf(upper), lower, inside)

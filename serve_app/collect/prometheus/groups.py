@@ -80,7 +80,7 @@ def group_query(query: Query, match: Match, fact: str) -> str:
         query: its rate selectors and service labels are used.
         fact: one of :data:`FACTS`.
     """
-    selectors = [match.apply(one) for one in range_selectors(query.promql)]
+    selectors = [match.apply(selector) for selector in range_selectors(query.promql)]
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
     texts = {
@@ -88,7 +88,7 @@ def group_query(query: Query, match: Match, fact: str) -> str:
         NEWEST: f"max {by_group} (timestamp(SERIES))",
         REQUESTS: f"sum {by_group} (rate(SERIES[{LONG_SECONDS:g}s])) or 0 * count {by_group} (SERIES)",
     }
-    return " or ".join(texts[fact].replace("SERIES", one) for one in selectors)
+    return " or ".join(texts[fact].replace("SERIES", selector) for selector in selectors)
 
 
 def _count_text(by_group: str, seconds: float, before: float) -> str:
@@ -103,12 +103,12 @@ def _count_text(by_group: str, seconds: float, before: float) -> str:
 def _service_labels(query: Query) -> tuple[str, ...]:
     """Series labels that name the service. If a query derives names from other labels, the labels of its innermost
     grouping."""
-    named = [label for one in query.labels[:2] if not one.startswith("=") for label in one.split("|")]
+    name_labels = [label for label in query.labels[:2] if not label.startswith("=") for label in label.split("|")]
     groupings = _GROUPING.findall(query.promql.partition("[$window]")[0])
     if not groupings:
-        return tuple(named)
-    grouped = [label.strip() for label in groupings[-1].split(",")]
-    return tuple([label for label in named if label in grouped] or grouped)
+        return tuple(name_labels)
+    group_labels = [label.strip() for label in groupings[-1].split(",")]
+    return tuple([label for label in name_labels if label in group_labels] or group_labels)
 
 
 def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[SeriesGroup]:
@@ -191,17 +191,17 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     Args:
         usual_age: the newest snapshot's age in the settings, s; data may be as late.
     """
-    timed = [(group, interval) for group in groups if (interval := interval_of(group)) is not None]
+    intervals_by_group = [(group, interval) for group in groups if (interval := interval_of(group)) is not None]
     newest = [at - group.newest for group in groups if group.newest is not None]
     if not newest:
         return Freshness()
-    intervals = sorted(interval for _, interval in timed)
+    intervals = sorted(interval for _, interval in intervals_by_group)
     usual, slowest = (_quantile(intervals, share) for share in (0.5, 1 - MIN_SHARE))
     late, share = _lateness(groups, at, usual_age, usual)
     if usual is None or slowest is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
     window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, MAX_WINDOW_SECONDS))
-    return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
+    return Freshness(usual, window, min(newest), late, share, _slow_parts(intervals_by_group, usual))
 
 
 def _quantile(intervals: Sequence[float], share: float) -> float | None:
@@ -211,10 +211,10 @@ def _quantile(intervals: Sequence[float], share: float) -> float | None:
 
 def follow(window_seconds: float, freshness: Freshness) -> float:
     """The rate window: ``window_seconds``, or a longer one if scrapes are too rare for it."""
-    needed = freshness.window_seconds
-    if needed is None or window_seconds >= needed / SCRAPES_PER_WINDOW * MIN_SCRAPES:
+    min_window = freshness.window_seconds
+    if min_window is None or window_seconds >= min_window / SCRAPES_PER_WINDOW * MIN_SCRAPES:
         return window_seconds
-    return needed
+    return min_window
 
 
 def interval_of(group: SeriesGroup) -> float | None:
@@ -226,10 +226,10 @@ def interval_of(group: SeriesGroup) -> float | None:
     """
     bounds = []
     for fact, value in group.counts.items():
-        covered, n = math.modf(value)
-        span = 2 * covered * COUNTS[fact][0]
-        if n > 0 and span > 0:
-            bounds.append((span / n, span / (n - 1) if n > 1 else math.inf))
+        coverage, samples = math.modf(value)
+        span = 2 * coverage * COUNTS[fact][0]
+        if samples > 0 and span > 0:
+            bounds.append((span / samples, span / (samples - 1) if samples > 1 else math.inf))
     if not bounds:
         return None
     high = min(high for _, high in bounds)
@@ -244,9 +244,9 @@ def _roundest(low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _slow_parts(timed: Iterable[tuple[SeriesGroup, float]], usual: float) -> tuple[ScrapedPart, ...]:
+def _slow_parts(intervals_by_group: Iterable[tuple[SeriesGroup, float]], usual: float) -> tuple[ScrapedPart, ...]:
     services: dict[tuple[str, float], set[tuple[str, ...]]] = defaultdict(set)
-    for group, interval in timed:
+    for group, interval in intervals_by_group:
         if interval > SLOWER * usual:
             services[group.job, interval].add(group.service)
     parts = [
@@ -270,8 +270,8 @@ def _lateness(
     late: list[tuple[float, int]] = []
     for part in parts.values():
         age = min(at - (group.newest or 0.0) for group in part)
-        known = [interval for group in part if (interval := interval_of(group)) is not None]
-        interval = max(known, default=usual_interval or usual_age)
+        intervals = [interval for group in part if (interval := interval_of(group)) is not None]
+        interval = max(intervals, default=usual_interval or usual_age)
         if interval + usual_age < age <= MAX_LATE_SECONDS and len(part) >= MIN_SHARE * count:
             late.append((age, len(part)))
     if not late:

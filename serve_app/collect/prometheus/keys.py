@@ -38,10 +38,10 @@ class KeyTable:
         """The keys with these numbers."""
         return [self._keys[number] for number in numbers.tolist()]
 
-    def among(self, numbers: IntArray, *others: IntArray) -> NDArray[np.bool_]:
+    def among(self, numbers: IntArray, *members: IntArray) -> NDArray[np.bool_]:
         """``[R]`` whether each of the numbers is one of the others."""
-        found: NDArray[np.bool_] = self._mask(others)[numbers]
-        return found
+        is_member: NDArray[np.bool_] = self._mask(members)[numbers]
+        return is_member
 
     def distinct(self, *numbers: IntArray) -> IntArray:
         """These numbers, each once, ascending."""
@@ -54,13 +54,13 @@ class KeyTable:
         base = len(self)
         pairs, place = np.unique(first * base + second, return_inverse=True)
         ends = (divmod(pair, base) for pair in pairs.tolist())
-        found: IntArray = self.numbers((*self._keys[one], *self._keys[other]) for one, other in ends)[place]
-        return found
+        numbers: IntArray = self.numbers((*self._keys[begin], *self._keys[end]) for begin, end in ends)[place]
+        return numbers
 
     def _mask(self, numbers: Iterable[IntArray]) -> NDArray[np.bool_]:
         mask = np.zeros(len(self), bool)
-        for some in numbers:
-            mask[some] = True
+        for part in numbers:
+            mask[part] = True
         return mask
 
     def part(self, begin: int | None, end: int | None = None) -> "KeyMap":
@@ -75,24 +75,24 @@ class KeyMap:
 
     def __init__(self, keys: KeyTable, function: Callable[[Key], Key]) -> None:
         self._keys, self._function = keys, function
-        self._found: IntArray = np.empty(0, np.int64)  # by number; -1: unknown
+        self._images: IntArray = np.empty(0, np.int64)  # by number; -1: unknown
 
     def __call__(self, numbers: IntArray) -> IntArray:
-        if len(new := self.missing(numbers)):
-            self._found[new] = self._keys.numbers(map(self._function, self._keys.name(new)))
-        found: IntArray = self._found[numbers]
-        return found
+        if len(new_numbers := self.missing(numbers)):
+            self._images[new_numbers] = self._keys.numbers(map(self._function, self._keys.name(new_numbers)))
+        images: IntArray = self._images[numbers]
+        return images
 
     def missing(self, numbers: IntArray) -> IntArray:
         """The distinct numbers for which the function has not been called."""
-        if len(self._found) < len(self._keys):
-            self._found = np.append(self._found, np.full(2 * len(self._keys) - len(self._found), -1))
-        return self._keys.distinct(numbers[self._found[numbers] < 0])
+        if len(self._images) < len(self._keys):
+            self._images = np.append(self._images, np.full(2 * len(self._keys) - len(self._images), -1))
+        return self._keys.distinct(numbers[self._images[numbers] < 0])
 
     @property
-    def known(self) -> IntArray:
+    def known_numbers(self) -> IntArray:
         """The numbers for which the function has been called."""
-        return np.flatnonzero(self._found >= 0)
+        return np.flatnonzero(self._images >= 0)
 
 
 class Column(Mapping[Key, float]):
@@ -113,10 +113,10 @@ class Column(Mapping[Key, float]):
         return cls.join(table, table.numbers(values), np.array([*values.values()], np.float64))
 
     @classmethod
-    def join(cls, keys: KeyTable, numbers: IntArray, values: Numbers, how: Join = "sum") -> "Column":
+    def join(cls, keys: KeyTable, numbers: IntArray, values: Numbers, join: Join = "sum") -> "Column":
         """Join the values that have the same key. A sum with NaN is NaN; the largest value ignores NaN."""
         distinct = keys.distinct(numbers)
-        if how == "sum":
+        if join == "sum":
             return cls(keys, distinct, np.bincount(numbers, values, len(keys))[distinct].astype(np.float64))
         largest = np.full(len(keys), np.nan)
         np.fmax.at(largest, numbers, values)
@@ -126,9 +126,9 @@ class Column(Mapping[Key, float]):
     def first_of(cls, columns: Sequence["Column"]) -> "Column":
         """Unite columns with the same table. Each key has the value of the first column that has it."""
         keys = columns[0].table
-        numbers, values = keys.distinct(*(one.numbers for one in columns)), np.empty(len(keys))
-        for one in reversed(columns):
-            values[one.numbers] = one.array
+        numbers, values = keys.distinct(*(column.numbers for column in columns)), np.empty(len(keys))
+        for column in reversed(columns):
+            values[column.numbers] = column.array
         return cls(keys, numbers, values[numbers])
 
     def __len__(self) -> int:
@@ -146,8 +146,8 @@ class Column(Mapping[Key, float]):
         values[self.numbers] = self.array
         return values[numbers]
 
-    def only(self, wanted: NDArray[np.bool_]) -> "Column":
-        return Column(self.table, self.numbers[wanted], self.array[wanted])
+    def only(self, mask: NDArray[np.bool_]) -> "Column":
+        return Column(self.table, self.numbers[mask], self.array[mask])
 
     def among(self, numbers: IntArray) -> "Column":
         """The rows with these keys."""

@@ -30,8 +30,8 @@ class KnownCalls:
     def forget(self, keys: KeyTable, names: IntArray) -> "KnownCalls":
         """Remove calls with these numbers, and calls of services with these numbers: they have other names now."""
         calls = self.calls.to(keys)
-        gone = [keys.among(one, names) for one in (calls.numbers, calls.part(0, 2), calls.part(2))]
-        return KnownCalls(calls.only(~np.any(gone, axis=0)), self.services)
+        is_forgotten = [keys.among(numbers, names) for numbers in (calls.numbers, calls.part(0, 2), calls.part(2))]
+        return KnownCalls(calls.only(~np.any(is_forgotten, axis=0)), self.services)
 
     def list_all(self, requests: Column, services: Column, now: float) -> tuple["KnownCalls", Column]:
         """The requests of all known calls, 1/s; 0 for calls that are not made.
@@ -41,19 +41,19 @@ class KnownCalls:
             services: requests of services that measure themselves; the same table.
         """
         keys = requests.table
-        seen, calls = _see(self.services, services, now), self.calls.to(keys)
+        seen_services, calls = _see(self.services, services, now), self.calls.to(keys)
         caller, callee = calls.part(0, 2), calls.part(2)
         reports = keys.among(caller, services.numbers, requests.part(0, 2))
-        gone = keys.among(callee, seen.numbers) & ~keys.among(callee, services.numbers)
+        is_callee_gone = keys.among(callee, seen_services.numbers) & ~keys.among(callee, services.numbers)
         is_made = keys.among(calls.numbers, requests.numbers[requests.array != 0])
-        silent = calls.only(reports & ~gone & ~is_made)
+        silent = calls.only(reports & ~is_callee_gone & ~is_made)
         none = Column(keys, silent.numbers, np.zeros(len(silent)))
-        return KnownCalls(calls, seen), Column.first_of([requests.only(requests.array > 0), none])
+        return KnownCalls(calls, seen_services), Column.first_of([requests.only(requests.array > 0), none])
 
 
-def _see(before: Column, now_seen: Column, now: float) -> Column:
+def _see(before: Column, current: Column, now: float) -> Column:
     """When each key was last seen, without forgotten keys."""
-    known = before.to(now_seen.table)
-    known = known.only(now - known.array <= KNOWN_SECONDS)
-    times = np.fmax(known.at(now_seen.numbers), now)
-    return Column.first_of([Column(known.table, now_seen.numbers, times), known])
+    times = before.to(current.table)
+    times = times.only(now - times.array <= KNOWN_SECONDS)
+    new_times = np.fmax(times.at(current.numbers), now)
+    return Column.first_of([Column(times.table, current.numbers, new_times), times])

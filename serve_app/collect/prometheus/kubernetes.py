@@ -57,28 +57,28 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
     """Sum or maximum over an owner's replica sets (or replication controllers), unless the owner is a deployment.
     kube-state-metrics does not know other owners, for example Argo Rollouts."""
     owners = f'kube_{kind}_owner{{$match {CONTROLLER},owner_kind!="Deployment"}}'
-    owned = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
+    amounts = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
     owner = f"topk by (namespace, {kind}) (1, {with_owner(owners, kind)})"
-    return f"{operation} by ({', '.join(WORKLOAD)}) ({owned} * on (namespace, {kind}) group_left (workload) {owner})"
+    return f"{operation} by ({', '.join(WORKLOAD)}) ({amounts} * on (namespace, {kind}) group_left (workload) {owner})"
 
 
 def _desired() -> str:
     """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
     rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
-    named = " or ".join([*(by_name(series, kind) for kind, series in _REPLICAS.items()), by_name(rollouts, "name")])
-    owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
-    return " or ".join((f"{_WORKLOAD} ({named})", *owned))
+    direct = " or ".join([*(by_name(series, kind) for kind, series in _REPLICAS.items()), by_name(rollouts, "name")])
+    by_owner = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
+    return " or ".join((f"{_WORKLOAD} ({direct})", *by_owner))
 
 
 def _generation() -> str:
     series = ((f"{_EXPORTERS.get(kind, 'kube')}_{kind}_metadata_generation{{$match}}", kind) for kind in _REPLICAS)
-    named = " or ".join(by_name(*one) for one in series)
-    owned = (  # when the newest was created, preferably of those with replicas
+    direct = " or ".join(by_name(*pair) for pair in series)
+    by_owner = (  # when the newest was created, preferably of those with replicas
         _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
         for kind in _OWNERS_OF_PODS
         for only in (f" and kube_{kind}_spec_replicas{{$match}} > 0", "")
     )
-    return " or ".join((f"{_WORKLOAD} ({named})", *owned))
+    return " or ".join((f"{_WORKLOAD} ({direct})", *by_owner))
 
 
 def _annotation_series(annotation: str) -> str:
@@ -117,7 +117,7 @@ ANNOTATIONS = {
     # From the pod template, for controllers that kube-state-metrics does not know.
     "pod_annotations": _annotations(
         _POD_ANNOTATION,
-        lambda one: _with_annotation(f'kube_pod_annotations{{$match annotation_tagae_io_{one}!=""}}', one),
+        lambda name: _with_annotation(f'kube_pod_annotations{{$match annotation_tagae_io_{name}!=""}}', name),
     ),
 }
 NOT_REASONS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})  # ambiguous as a reason to mute
@@ -131,10 +131,13 @@ AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joi
 
 def read_controllers(columns: Mapping[str, Mapping[Key, float]]) -> dict[Key, Controller]:
     """Controllers by workload, if replicas and generation are known."""
-    desired, generation = (columns[role] for role in CONTROLLERS)
-    scaled = columns.get("autoscaled", {})
-    known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
-    return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
+    replicas, generation = (columns[role] for role in CONTROLLERS)
+    by_autoscaler = columns.get("autoscaled", {})
+    keys = (key for key in replicas if key in generation and np.isfinite(replicas[key] + generation[key]))
+    return {
+        key: Controller(int(replicas[key]), int(generation[key]), by_autoscaler.get(key) == replicas[key])
+        for key in keys
+    }
 
 
 def read_annotations(
@@ -151,17 +154,17 @@ def read_annotations(
         The policies; and a description of each invalid annotation, which is ignored.
     """
     policies: dict[str, ServicePolicy] = {}
-    ignored = []
+    problems = []
     keys = {key for column in annotations for key in column or ()}
     for namespace, workload, annotation, value in sorted(keys):
         policy = _parse_annotation(annotation, value.strip())
         if isinstance(policy, str):
-            ignored.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, got {value[:80]!r}")
+            problems.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, got {value[:80]!r}")
             continue
         for service in services_of((namespace, workload), serving):
             name = "/".join(service)
             policies[name] = _merge(policies.get(name, ServicePolicy(name)), policy)
-    return list(policies.values()), ignored
+    return list(policies.values()), problems
 
 
 def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
@@ -175,9 +178,10 @@ def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
     return f"expected the reason for the mute, at most {MAX_REASON} characters"
 
 
-def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
-    given = [each.sensitivity for each in (one, other) if each.sensitivity is not None]
-    return replace(one, sensitivity=min(given, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
+def _merge(first: ServicePolicy, second: ServicePolicy) -> ServicePolicy:
+    sensitivities = [policy.sensitivity for policy in (first, second) if policy.sensitivity is not None]
+    highest = min(sensitivities, key=LEVELS.__getitem__, default=None)
+    return replace(first, sensitivity=highest, mute=first.mute or second.mute)
 
 
 OWNERS_OF_SERVICES = "service_owners"  # role of the query
@@ -228,15 +232,15 @@ def read_owners(column: Iterable[Key], labels: OwnerLabels, serving: WorkloadSer
     Args:
         serving: which workload serves which service. If several do, the first by name counts.
     """
-    found: dict[Key, dict[str, str]] = {}  # labels and annotations of a workload are two series
+    labels_by_workload: dict[Key, dict[str, str]] = {}  # labels and annotations of a workload are two series
     for namespace, workload, *values in sorted(column):
-        given = {
+        values_by_label = {
             name: text for name, value in zip(labels.exported_labels(), values, strict=True) if (text := _clean(value))
         }
-        found.setdefault((namespace, workload), {}).update(given)
+        labels_by_workload.setdefault((namespace, workload), {}).update(values_by_label)
     owners: dict[str, Owner] = {}
-    for (namespace, workload), given in found.items():
-        if (owner := labels.read(given)) is not None:
+    for (namespace, workload), values_by_label in labels_by_workload.items():
+        if (owner := labels.read(values_by_label)) is not None:
             for service in services_of((namespace, workload), serving) if workload else [(namespace, "*")]:
                 owners.setdefault("/".join(service), owner)
     return owners
@@ -244,9 +248,10 @@ def read_owners(column: Iterable[Key], labels: OwnerLabels, serving: WorkloadSer
 
 def with_owners(policies: Iterable[ServicePolicy], owners: Mapping[str, Owner]) -> list[ServicePolicy]:
     """Return the policies with these owners, and one more for each other service that has an owner."""
-    known = {one.service: one for one in policies}
-    known |= {name: replace(known.get(name, ServicePolicy(name)), owner=owner) for name, owner in owners.items()}
-    return list(known.values())
+    by_id = {policy.service: policy for policy in policies}
+    for name, owner in owners.items():
+        by_id[name] = replace(by_id.get(name, ServicePolicy(name)), owner=owner)
+    return list(by_id.values())
 
 
 def _exported(names: Iterable[str]) -> list[str]:

@@ -43,9 +43,9 @@ class Border:
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
-        least = max(math.floor(_round_down(MIN_BORDER * window + 1e-6)), 1)
+        first_long = max(math.floor(_round_down(MIN_BORDER * window + 1e-6)), 1)
         above = _round_down(window + 1e-6)
-        return cls(least, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
+        return cls(first_long, math.floor(above + 10.0 ** max(math.floor(math.log10(above)) - 1, 0)))
 
 
 def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Numbers, Numbers, Numbers]:
@@ -62,15 +62,15 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
     """
     total = np.full(len(counts), np.nan)
     if counts.size:
-        beyond = np.where(np.isnan(counts), np.inf, counts)[:, bounds >= border.first_long]
-        total = beyond.min(axis=1, initial=np.inf)  # buckets are cumulative: the smallest bound has the fewest
+        long_counts = np.where(np.isnan(counts), np.inf, counts)[:, bounds >= border.first_long]
+        total = long_counts.min(axis=1, initial=np.inf)  # buckets are cumulative: the smallest bound has the fewest
         total[np.isinf(total)] = np.nan
-    is_kept = bounds < border.first_above
+    is_short = bounds < border.first_above
     all_requests = counts[:, -1] if len(bounds) and np.isinf(bounds[-1]) else np.full(len(counts), np.nan)
-    kept = np.column_stack([counts[:, is_kept], total])
+    short_counts = np.column_stack([counts[:, is_short], total])
     # A bound between the border and the window counts requests that are left out.
-    kept = np.where(kept > total[:, None], total[:, None], kept)
-    return kept, np.append(bounds[is_kept], np.inf), all_requests - total
+    short_counts = np.where(short_counts > total[:, None], total[:, None], short_counts)
+    return short_counts, np.append(bounds[is_short], np.inf), all_requests - total
 
 
 def short_bounds(border: Border) -> str:
@@ -111,21 +111,21 @@ def numerals_from(minimum: int) -> str:
     Args:
         minimum: at least 1, with at most two significant digits.
     """
-    first, second, rest = f"{minimum}0"[0], f"{minimum}0"[1], len(str(minimum)) - 2
+    first, second, remaining_digits = f"{minimum}0"[0], f"{minimum}0"[1], len(str(minimum)) - 2
     larger = [f"[{int(first) + 1}-9]"] if first != "9" else []
     digits = f"[{second}-9]"
-    if rest < 0:
+    if remaining_digits < 0:
         integers = [f"[{first}-9]"]
     else:
         integers = [
-            *(f"{one}[0-9]{{{rest + 1}}}" for one in larger),
-            f"{first}{digits}" + f"[0-9]{{{rest}}}" * (rest > 0),
+            *(f"{prefix}[0-9]{{{remaining_digits + 1}}}" for prefix in larger),
+            f"{first}{digits}" + f"[0-9]{{{remaining_digits}}}" * (remaining_digits > 0),
         ]
-    decimal = f"(?:{'|'.join(integers)}|[1-9][0-9]{{{rest + 2},}})(?:[.][0-9]*)?"
-    mantissas = [*(f"{one}(?:[.][0-9]*)?" for one in larger), f"{first}[.]{digits}[0-9]*"]
+    decimal = f"(?:{'|'.join(integers)}|[1-9][0-9]{{{remaining_digits + 2},}})(?:[.][0-9]*)?"
+    mantissas = [*(f"{prefix}(?:[.][0-9]*)?" for prefix in larger), f"{first}[.]{digits}[0-9]*"]
     if second == "0":
         mantissas.append(f"{first}[.]?")
-    exponent = rest + 1
+    exponent = remaining_digits + 1
     more = f"(?:[{exponent + 1}-9]|[1-9][0-9])"  # no duration has a larger exponent than 9
     scientific = f"(?:(?:{'|'.join(mantissas)})[eE][+]?0*{exponent}|[1-9](?:[.][0-9]*)?[eE][+]?0*{more})"
     return f"{decimal}|{scientific}|{_INFINITE}"

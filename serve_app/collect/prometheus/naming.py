@@ -82,23 +82,23 @@ class Keys:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(one.label for one in self.derived)
+        return tuple(part.label for part in self.derived)
 
     def sum(self, promql: str, *more: str) -> str:
         """Sum an expression by key, and by ``more`` labels."""
         steps = (*self.helpers, *self.derived)
         # Sum by the original labels first: labels are then derived for a few series instead of all.
-        original: dict[str, None] = {}
-        for number, one in enumerate(steps):
-            made = {earlier.label for earlier in steps[:number]}
-            original |= dict.fromkeys(name for name in one.labels if name not in made)
-        promql = f"sum by ({by(tuple(original), *more)}) ({promql})"
-        if tuple(original) == self.labels:
+        original_labels: dict[str, None] = {}
+        for number, step in enumerate(steps):
+            derived_labels = {earlier.label for earlier in steps[:number]}
+            original_labels |= dict.fromkeys(name for name in step.labels if name not in derived_labels)
+        promql = f"sum by ({by(tuple(original_labels), *more)}) ({promql})"
+        if tuple(original_labels) == self.labels:
             return promql
-        known = set(original)
-        for one in steps:
-            promql = one.add_to(promql, is_new=one.label not in known)
-            known.add(one.label)
+        existing_labels = set(original_labels)
+        for step in steps:
+            promql = step.add_to(promql, is_new=step.label not in existing_labels)
+            existing_labels.add(step.label)
         return f"sum by ({by(self.labels, *more)}) ({promql})"
 
 
@@ -133,17 +133,17 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
             better.append(keys.sum(rates_of_buckets.replace("_bucket{", "_count{")))
         requests.append(keys.sum(view.requests))
     units = {unit for _, unit in buckets}
-    mixed = len(units) > 1
+    has_mixed_units = len(units) > 1
     queries: dict[Role, Query] = {
         "requests": Query(" or ".join(requests), keys.labels),
-        "failures": Query(" or ".join(f"{failed} > 0" for failed in failures), keys.labels),
+        "failures": Query(" or ".join(f"{text} > 0" for text in failures), keys.labels),
     }
     if buckets:
         queries["buckets"] = Query(
-            " or ".join(_in_seconds(text, unit) if mixed else text for text, unit in buckets),
+            " or ".join(_in_seconds(text, unit) if has_mixed_units else text for text, unit in buckets),
             keys.labels,
-            1.0 if mixed else units.pop(),
-            views=tuple(buckets) if mixed else (),
+            1.0 if has_mixed_units else units.pop(),
+            views=tuple(buckets) if has_mixed_units else (),
         )
     return queries
 
@@ -159,14 +159,14 @@ def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Quer
 
 
 def rates(*series: str) -> str:
-    return " or ".join(f"rate({one}[$window])" for one in series)
+    return " or ".join(f"rate({selector}[$window])" for selector in series)
 
 
 def added(*expressions: str) -> str:
     """All series of the expressions, whose different metrics may have the same labels."""
     return " or ".join(
-        f'label_replace({one}, "metric", "{number}", "", "")' if number else one
-        for number, one in enumerate(expressions)
+        f'label_replace({expression}, "metric", "{number}", "", "")' if number else expression
+        for number, expression in enumerate(expressions)
     )
 
 

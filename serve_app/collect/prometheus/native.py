@@ -22,13 +22,13 @@ def native(dialect: Dialect) -> Dialect:
     metrics = tuple(dict.fromkeys(metric for metric, _ in _histograms(dialect)))
 
     def convert_all(queries: Any) -> dict[Role, Query]:
-        found: dict[Role, Query] = {}
+        native_queries: dict[Role, Query] = {}
         for role, query in queries.items():
             if role == "buckets":
-                found |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
+                native_queries |= {name: _quantile(query, share, metrics) for name, share in SHARES.items()}
             else:
-                found[role] = replace(query, promql=_convert(query.promql, metrics))
-        return found
+                native_queries[role] = replace(query, promql=_convert(query.promql, metrics))
+        return native_queries
 
     signature = tuple(_convert(series, metrics) for series in dialect.signature)
     return replace(
@@ -37,7 +37,7 @@ def native(dialect: Dialect) -> Dialect:
         services=convert_all(dialect.services),
         calls=convert_all(dialect.calls),
         signature=signature,
-        beside=tuple(native(one) for one in dialect.beside),
+        beside=tuple(native(part) for part in dialect.beside),
     )
 
 
@@ -64,7 +64,7 @@ def _quantile(query: Query, share: float, metrics: tuple[str, ...]) -> Query:
     texts = []
     for promql, unit in views:
         histogram = _convert(promql, metrics)
-        histogram = _GROUPING.sub(lambda found: f"{found[1]} ({_without_bounds(found[2])})", histogram)
+        histogram = _GROUPING.sub(lambda match: f"{match[1]} ({_without_bounds(match[2])})", histogram)
         quantile = f"histogram_quantile({share:g}, {histogram})"
         texts.append(quantile if unit == 1 else f"{quantile} * {unit:g}")
     return Query(" or ".join(texts), query.labels, query.unit, joined_by="max")
@@ -83,8 +83,8 @@ def _convert(promql: str, metrics: tuple[str, ...]) -> str:
     return promql
 
 
-def _whole_histogram(found: re.Match[str]) -> str:
-    text, part, selector = found[0], found[1], found[2]
+def _whole_histogram(match: re.Match[str]) -> str:
+    text, part, selector = match[0], match[1], match[2]
     if _BOUND.search(re.sub(TEXT, '""', selector)):
         return text  # a single bucket is not part of it
     return f"{text.removesuffix(f'_{part}{selector}')}{selector}"

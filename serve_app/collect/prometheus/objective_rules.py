@@ -54,36 +54,36 @@ def render_objective_rules(meshes: Iterable[MeshObjectives]) -> str:
     """
     lines = ["# Written by `tagae rules --objectives`: error budgets of front doors, and alerts on their burn rates."]
     lines.append("groups:")
-    for one in meshes:
-        lines += [f"  - name: tagae-objectives-{one.mesh}", f"    interval: {INTERVAL_SECONDS:g}s", "    rules:"]
-        for objective in one.objectives:
-            lines += _rules_of(one, objective)
+    for mesh in meshes:
+        lines += [f"  - name: tagae-objectives-{mesh.mesh}", f"    interval: {INTERVAL_SECONDS:g}s", "    rules:"]
+        for objective in mesh.objectives:
+            lines += _rules_of(mesh, objective)
     return "\n".join(lines) + "\n"
 
 
 def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
     labels = {"mesh": mesh.mesh, "service": original_name(objective.service), "objective": objective.kind}
-    which = "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
+    selector = "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
     requests = _of_service(mesh.dialect.services["requests"], mesh, objective)
     bad = _bad_requests(mesh, objective, requests)
     lines = rule_lines(f"record: {REQUESTS}", requests, labels=labels)
     lines += rule_lines(f"record: {BAD}", bad, labels=labels)
     for window, name in _RATIOS.items():
         ratio = (
-            f"{BAD}{which} / ({REQUESTS}{which} > 0)"
+            f"{BAD}{selector} / ({REQUESTS}{selector} > 0)"
             if window == "5m"
-            else f"sum_over_time({BAD}{which}[{window}]) / (sum_over_time({REQUESTS}{which}[{window}]) > 0)"
+            else f"sum_over_time({BAD}{selector}[{window}]) / (sum_over_time({REQUESTS}{selector}[{window}]) > 0)"
         )
         lines += rule_lines(f"record: {name}", ratio, labels=labels)
-    return [*lines, *_alerts(objective, which, labels), *_unknown(which, labels)]
+    return [*lines, *_alerts(objective, selector, labels), *_unknown(selector, labels)]
 
 
 def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> str:
     """PromQL for an objective's bad requests, 1/s. A service without failures has no failure series. Without requests,
     or without the objective's bound, there is no result, since nothing is known."""
     if objective.latency_seconds is None:
-        failed = _of_service(mesh.dialect.services["failures"], mesh, objective)
-        return f"({failed})\nor 0 * ({requests})"
+        failures = _of_service(mesh.dialect.services["failures"], mesh, objective)
+        return f"({failures})\nor 0 * ({requests})"
     buckets = mesh.dialect.services.get("buckets")
     if buckets is None:
         raise ValueError(
@@ -92,41 +92,41 @@ def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> 
         )
     every, fast = [], []
     for promql, unit in buckets.views or ((buckets.promql, buckets.unit),):
-        one = replace(buckets, promql=promql, views=())
-        every.append(_of_service(one, mesh, objective, infinite_bound()))
-        fast.append(_of_service(one, mesh, objective, f'le=~"{_spellings(objective.latency_seconds / unit)}"'))
+        view = replace(buckets, promql=promql, views=())
+        every.append(_of_service(view, mesh, objective, infinite_bound()))
+        fast.append(_of_service(view, mesh, objective, f'le=~"{_spellings(objective.latency_seconds / unit)}"'))
     return f"({' or '.join(every)})\n- ({' or '.join(fast)})"
 
 
 def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matcher: str = "") -> str:
     """PromQL for the sum of a service's series. If several proxies report the same requests, the one that reports the
     most counts."""
-    chosen = query.where(matcher) if matcher else query
-    promql = chosen.at(RATE_SECONDS, match=mesh.match)
+    query_of_bound = query.where(matcher) if matcher else query
+    promql = query_of_bound.at(RATE_SECONDS, match=mesh.match)
     reporter = [label.removeprefix("?") for label in query.labels[2:]]
     names: dict[str, str] = {}
     namespace, _, service = objective.service.partition("/")
-    for label, value, joined in zip(
+    for label, value, label_name in zip(
         query.labels, (namespace, service), ("tagae_namespace", "tagae_name"), strict=False
     ):
         if "|" in label:  # alternatives, of which a series has one
-            parts = ", ".join(f'"{one}"' for one in label.split("|"))
-            promql, names[joined] = f'label_join({promql}, "{joined}", "", {parts})', value
+            parts = ", ".join(f'"{part}"' for part in label.split("|"))
+            promql, names[label_name] = f'label_join({promql}, "{label_name}", "", {parts})', value
         elif not label.startswith("="):  # a constant names nothing
             names[label.removeprefix("?")] = value
-    found = f"({promql}) and on ({', '.join(names)}) {_vector(names)}"
+    service_series = f"({promql}) and on ({', '.join(names)}) {_vector(names)}"
     if reporter:
-        return f"max(sum by ({', '.join(reporter)}) ({found}))"
-    return f"sum({found})"
+        return f"max(sum by ({', '.join(reporter)}) ({service_series}))"
+    return f"sum({service_series})"
 
 
 def _vector(labels: dict[str, str]) -> str:
     """PromQL for one series with these labels, for a join: some dialects' queries derive the names, so that no selector
     can use them."""
-    found = "vector(1)"
+    vector = "vector(1)"
     for label, value in labels.items():
-        found = f'label_replace({found}, "{label}", {json.dumps(original_name(value))}, "", "")'
-    return found
+        vector = f'label_replace({vector}, "{label}", {json.dumps(original_name(value))}, "", "")'
+    return vector
 
 
 def _spellings(bound: float) -> str:
@@ -134,28 +134,32 @@ def _spellings(bound: float) -> str:
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 
-def _alerts(objective: Objective, which: str, labels: dict[str, str]) -> Iterator[str]:
+def _alerts(objective: Objective, selector: str, labels: dict[str, str]) -> Iterator[str]:
     for rate, long, short, severity in BURNS:
-        allowed = f"{rate:g} * {1 - objective.target:.6g}"
+        limit = f"{rate:g} * {1 - objective.target:.6g}"
         text = (
             f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
             f"({100 * objective.target:.6g}%) {rate:g} times faster than allowed"
         )
-        more = f"In the last {long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
+        description = f"In the last {long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
         yield from rule_lines(
             "alert: TagaeErrorBudgetBurn",
-            f"{_RATIOS[long]}{which} > {allowed}\nand {_RATIOS[short]}{which} > {allowed}",
+            f"{_RATIOS[long]}{selector} > {limit}\nand {_RATIOS[short]}{selector} > {limit}",
             labels={**labels, "severity": severity, "window": long},
-            annotations={"summary": text, "description": more},
+            annotations={"summary": text, "description": description},
         )
 
 
-def _unknown(which: str, labels: dict[str, str]) -> list[str]:
+def _unknown(selector: str, labels: dict[str, str]) -> list[str]:
     """An alert on an objective without data: its name or its bound may be wrong."""
     text = (
         f"nothing is known of the {labels['objective']} of {labels['service']}: no series, or no bucket of this bound"
     )
     labels = {**labels, "severity": "warning"}
     return rule_lines(
-        "alert: TagaeObjectiveUnknown", f"absent({BAD}{which})", "for: 1h", labels=labels, annotations={"summary": text}
+        "alert: TagaeObjectiveUnknown",
+        f"absent({BAD}{selector})",
+        "for: 1h",
+        labels=labels,
+        annotations={"summary": text},
     )

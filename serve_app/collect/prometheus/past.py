@@ -43,16 +43,16 @@ class RangePrometheus(Prometheus):
         if number is None:
             return super().ask(queries, at, within)
         until = time.monotonic() + within
-        new = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
-        futures = {text: self._threads.submit(self._fetch, text, until) for text in new}
+        new_texts = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
+        futures = {text: self._threads.submit(self._fetch, text, until) for text in new_texts}
         self._ranges |= {text: future.result() for text, future in futures.items()}
         return {name: self._ranges[text].at(number) for name, text in queries.items()}
 
     def _fetch(self, text: str, until: float) -> RangeAnswer:
-        left = until - time.monotonic()
-        if left <= 0:
+        seconds = until - time.monotonic()
+        if seconds <= 0:
             return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
-        return self.ask_range(text, self._instants, left)
+        return self.ask_range(text, self._instants, seconds)
 
 
 class PastSource(MeshSource):
@@ -64,11 +64,11 @@ class PastSource(MeshSource):
     """
 
     def __init__(self, mesh: MeshSettings, collector: CollectorSettings, step: float, within: float) -> None:
-        chosen: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
+        changes: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
         if step > collector.window_seconds:
-            chosen["window_seconds"] = step
+            changes["window_seconds"] = step
         self._past = open_prometheus(RangePrometheus, mesh)
-        super().__init__(mesh, collector.model_copy(update=chosen), prometheus=self._past)
+        super().__init__(mesh, collector.model_copy(update=changes), prometheus=self._past)
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
@@ -138,13 +138,13 @@ class PastPeriod:
             polls = list(self._read(Instants(begin, step, min(count, len(self) - number))))
             for poll in polls:
                 if poll.snapshot is None:
-                    self.missing.append((poll.at, poll.why))
+                    self.missing.append((poll.at, poll.reason))
                 else:
                     yield poll.snapshot
             number, count = number + len(polls), range_length(polls, step)
         if len(self.missing) == len(self):
-            (first, _), (last, why) = self.missing[0], self.missing[-1]
-            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {why}")
+            (first, _), (last, reason) = self.missing[0], self.missing[-1]
+            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class PastReader:
 
     def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings) -> None:
         self._meshes, self._collector = meshes, collector
-        self._known: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
+        self._periods: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
 
     def read(self, mesh: str, begin: datetime, end: datetime, points: int, until: float) -> PastSnapshots:
         """The snapshots of a period, at most ``points``.
@@ -179,15 +179,15 @@ class PastReader:
         """
         settings = self._settings(mesh)
         key = mesh, settings.prometheus_url, floor(begin.timestamp()), floor(end.timestamp()), points
-        if key not in self._known:
+        if key not in self._periods:
             period = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS), until)
             if end.timestamp() > time.time() - RECENT_SECONDS:
                 return period
-            self._known[key] = period
-            while len(self._known) > MAX_PERIODS:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key]
+            self._periods[key] = period
+            while len(self._periods) > MAX_PERIODS:
+                self._periods.popitem(last=False)
+        self._periods.move_to_end(key)
+        return self._periods[key]
 
     def read_instant(self, mesh: str, at: datetime, until: float) -> MeshSnapshot:
         """The snapshot of an instant. Arguments and errors as of :meth:`read`."""
@@ -196,7 +196,7 @@ class PastReader:
         with closing(MeshSource(settings, collector)) as source:
             poll = source.poll(at)
         if poll.snapshot is None:
-            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
+            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.reason}")
         return poll.snapshot
 
     def _settings(self, mesh: str) -> MeshSettings:
@@ -214,15 +214,15 @@ class PastReader:
         first = begin.timestamp() // step * step
         instants = Instants(first, step, max(1, floor((end.timestamp() - first) / step) + 1))
         instants = self._limit(mesh, settings, instants, until)
-        snapshots, why = [], ""
+        snapshots, reason = [], ""
         with closing(self._open(settings, instants.step, until)) as source:
             for poll in source.read(instants):
                 if poll.snapshot is not None:
                     snapshots.append(poll.snapshot)
-                why = why or poll.why
+                reason = reason or poll.reason
         if not snapshots:
             raise NoTelemetry(
-                f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {why}; "
+                f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {reason}; "
                 "look whether it keeps data for that long"
             )
         return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))

@@ -62,17 +62,17 @@ _BY_CONTAINER = f"max by ({', '.join(CONTAINER)})"
 
 def _parents(kind: str, label: str, replicas: str) -> str:
     series = f"kube_{label.removesuffix('_name')}_owner{{$match {CONTROLLER}}}"
-    used = f"({series} unless on (namespace, {label}) ({replicas}{{$match}} == 0))"
-    named = f'label_replace({with_owner(used, label)}, "name", "$1", "{label}", "(.*)")'
-    return f'label_replace({named}, "kind", "{kind}", "{label}", ".*")'
+    controllers = f"({series} unless on (namespace, {label}) ({replicas}{{$match}} == 0))"
+    with_names = f'label_replace({with_owner(controllers, label)}, "name", "$1", "{label}", "(.*)")'
+    return f'label_replace({with_names}, "kind", "{kind}", "{label}", ".*")'
 
 
 def _owners() -> str:
     """The value is the sample's time, which shows whether the pod still exists."""
-    owned = f'timestamp(kube_pod_owner{{$match owner_kind!~"{_NOT_WORKLOADS}",{CONTROLLER}}})'
+    of_controllers = f'timestamp(kube_pod_owner{{$match owner_kind!~"{_NOT_WORKLOADS}",{CONTROLLER}}})'
     bare = f'timestamp(kube_pod_owner{{$match owner_kind=~"{_NOT_WORKLOADS}"}})'
-    named = f'label_replace({bare}, "owner_name", "$1", "pod", "(.*)")'
-    return f'{owned} or label_replace({named}, "owner_kind", "Pod", "pod", ".*")'
+    with_pod_names = f'label_replace({bare}, "owner_name", "$1", "pod", "(.*)")'
+    return f'{of_controllers} or label_replace({with_pod_names}, "owner_kind", "Pod", "pod", ".*")'
 
 
 def _cpu_usage() -> str:
@@ -165,73 +165,73 @@ class Pods:
         known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
-    def __init__(self, known: Columns, window_seconds: float) -> None:
-        self._known = known
-        owners = known[OWNERS]
+    def __init__(self, columns: Columns, window_seconds: float) -> None:
+        self._columns = columns
+        owners = columns[OWNERS]
         self._keys = keys = owners.table
-        parents = {key[:3]: key[3] for key in known.get(PARENTS, ())}
+        parents = {key[:3]: key[3] for key in columns.get(PARENTS, ())}
         recent = owners.only(owners.array >= np.fmax.reduce(owners.array, initial=0.0) - GONE_WINDOWS * window_seconds)
         newest_first = np.argsort(-recent.array, kind="stable")
         tops = KeyMap(keys, lambda owner: _top_owner(owner, parents))(recent.part(1))
         pods, place = np.unique(recent.part(0, 2)[newest_first], return_index=True)
         # If a pod has several owners, the last one counts.
         self._workload_of = Column(keys, pods, tops[newest_first][place].astype(np.float64))
-        self._running = np.setdiff1d(pods, known[ENDED].numbers if ENDED in known else ())
+        self._running = np.setdiff1d(pods, columns[ENDED].numbers if ENDED in columns else ())
         self._measured = {
             resource: self._usage_and_capacity(resource)
             for resource in RESOURCES
-            if {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= known.keys()
+            if {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= columns.keys()
         }
 
     def utilisation(self, resource: str, serving: WorkloadServices) -> Column | None:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
         if resource not in self._measured:
             return None
-        used, capacity = (one.among(self._running) for one in self._measured[resource])
-        rows, services = serve(self._keys, self._workload_of.at(used.numbers).astype(np.int64), serving)
-        used, capacity = (Column.join(self._keys, services, one.array[rows]) for one in (used, capacity))
-        return Column(self._keys, used.numbers, used.array / capacity.array)
+        usage, capacity = (column.among(self._running) for column in self._measured[resource])
+        rows, services = serve(self._keys, self._workload_of.at(usage.numbers).astype(np.int64), serving)
+        usage, capacity = (Column.join(self._keys, services, column.array[rows]) for column in (usage, capacity))
+        return Column(self._keys, usage.numbers, usage.array / capacity.array)
 
     def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
         """Each pod's usage and capacity, if both are known."""
-        columns = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
-        containers = np.unique(np.concatenate([one.numbers for one in columns]))
+        columns = [self._columns[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
+        containers = np.unique(np.concatenate([column.numbers for column in columns]))
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
-        used, limit, request = (one.at(containers) for one in columns)
+        usage, limit, request = (column.at(containers) for column in columns)
 
         def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
             """``[P]`` each pod's sum over these containers."""
             return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
 
-        runs, is_limited = np.isfinite(used), limit > 0
-        is_bounded, one = is_limited | (request > 0), np.ones(len(pod))
-        by_requests = add(one, is_bounded & ~is_limited) > 0
+        runs, is_limited = np.isfinite(usage), limit > 0
+        is_bounded, ones = is_limited | (request > 0), np.ones(len(pod))
+        by_requests = add(ones, is_bounded & ~is_limited) > 0
         bound = np.where(by_requests[pod] & (request > 0), request, limit)
-        capacity = np.where(add(one, runs & is_bounded) > 0, add(bound, is_bounded), 0.0)
-        of_bounded, of_all = add(used, runs & is_bounded), add(used, runs)
+        capacity = np.where(add(ones, runs & is_bounded) > 0, add(bound, is_bounded), 0.0)
+        of_bounded, of_all = add(usage, runs & is_bounded), add(usage, runs)
         node = self._node_sizes(resource).at(pods)
         share = np.divide(of_bounded, capacity, out=np.zeros(len(pods)), where=capacity > 0)
-        by_node = (add(one, runs & ~is_bounded) > 0) & (node > 0) & (of_all >= share * node)
-        used, capacity = np.where(by_node, of_all, of_bounded), np.where(by_node, node, capacity)
-        found = (Column(self._keys, pods, values).only(capacity > 0) for values in (used, capacity))
-        return next(found), next(found)
+        by_node = (add(ones, runs & ~is_bounded) > 0) & (node > 0) & (of_all >= share * node)
+        usage, capacity = np.where(by_node, of_all, of_bounded), np.where(by_node, node, capacity)
+        pair = (Column(self._keys, pods, values).only(capacity > 0) for values in (usage, capacity))
+        return next(pair), next(pair)
 
     def _node_sizes(self, resource: str) -> Column:
         """Each pod's node capacity."""
-        nodes, sizes = self._known.get(NODES), self._known.get(f"{resource}_allocatable")
+        nodes, sizes = self._columns.get(NODES), self._columns.get(f"{resource}_allocatable")
         if nodes is None or sizes is None:
             return Column.of({}, self._keys)
         return Column.join(self._keys, nodes.part(0, 2), sizes.at(nodes.part(2)), "max")
 
     def cordoned_workloads(self) -> frozenset[Key] | None:
         """Workloads with pods on cordoned nodes; None if unknown."""
-        if not {NODES, CORDONED} <= self._known.keys():
+        if not {NODES, CORDONED} <= self._columns.keys():
             return None
-        nodes = self._known[NODES]
-        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._known[CORDONED].numbers)]
+        nodes = self._columns[NODES]
+        on_them = nodes.part(0, 2)[self._keys.among(nodes.part(2), self._columns[CORDONED].numbers)]
         return frozenset(self._keys.name(self._workloads(on_them)))
 
-    def by_workload(self, column: Column, how: Join) -> Column:
+    def by_workload(self, column: Column, join: Join) -> Column:
         """Join the values of pods with the same workload.
 
         Args:
@@ -243,7 +243,7 @@ class Pods:
         workloads = self._workload_of.at(column.part(-2))
         usable = np.isfinite(workloads) & np.isfinite(column.array)
         numbers = self._keys.join(workloads[usable].astype(np.int64), column.part(0, -2)[usable])
-        return Column.join(self._keys, numbers, column.array[usable], how)
+        return Column.join(self._keys, numbers, column.array[usable], join)
 
     def _workloads(self, pods: IntArray) -> IntArray:
         """The distinct workloads of these pods."""
@@ -253,32 +253,32 @@ class Pods:
     def coverage(self, services: Collection[Key], serving: WorkloadServices) -> PodCoverage:
         """Compare with the services of a snapshot."""
         no_pods = np.empty(0, np.int64)
-        used = np.unique(
+        used_pods = np.unique(
             np.concatenate(
                 [
                     no_pods,
                     *(
-                        self._known[role].part(1)
+                        self._columns[role].part(1)
                         for role in (f"{resource}_usage" for resource in RESOURCES)
-                        if role in self._known
+                        if role in self._columns
                     ),
                 ]
             )
         )
-        measured = np.concatenate([no_pods, *(capacity.numbers for _, capacity in self._measured.values())])
-        served = {
+        measured_pods = np.concatenate([no_pods, *(capacity.numbers for _, capacity in self._measured.values())])
+        services_by_workload = {
             workload: services_of(workload, serving) for workload in self._keys.name(self._workloads(self._running))
         }
         mesh, namespaces = set(services), {namespace for namespace, *_ in services}
-        others = [workload for workload, its in served.items() if mesh.isdisjoint(its)]
-        unmatched = sorted("/".join(key) for key in others if key[0] in namespaces)
+        unserved_workloads = [workload for workload, its in services_by_workload.items() if mesh.isdisjoint(its)]
+        unmatched_workloads = sorted("/".join(key) for key in unserved_workloads if key[0] in namespaces)
         return PodCoverage(
             pods=len(self._running),
-            without_owner=len(np.setdiff1d(used, self._workload_of.numbers)),
-            without_capacity=len(np.setdiff1d(np.intersect1d(used, self._running), measured)),
-            unmatched_workloads=tuple(unmatched),
-            workloads_elsewhere=len(others) - len(unmatched),
-            services_without_pods=tuple(sorted(map("/".join, mesh.difference(*served.values())))),
+            without_owner=len(np.setdiff1d(used_pods, self._workload_of.numbers)),
+            without_capacity=len(np.setdiff1d(np.intersect1d(used_pods, self._running), measured_pods)),
+            unmatched_workloads=tuple(unmatched_workloads),
+            workloads_elsewhere=len(unserved_workloads) - len(unmatched_workloads),
+            services_without_pods=tuple(sorted(map("/".join, mesh.difference(*services_by_workload.values())))),
         )
 
 

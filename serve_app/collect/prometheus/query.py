@@ -55,7 +55,7 @@ class Match:
         late = [label for label in self.values if label in _FILLED_LATE]
         if late:
             kinds = [self, *map(self._unfilled, dict.fromkeys([*((label,) for label in late), tuple(late)]))]
-            promql = _RATE.sub(lambda rate: f"({' or '.join(one._restrict(rate[0]) for one in kinds)})", promql)
+            promql = _RATE.sub(lambda rate: f"({' or '.join(match._restrict(rate[0]) for match in kinds)})", promql)
         return self._restrict(promql)
 
     def _unfilled(self, labels: tuple[str, ...]) -> "Match":
@@ -222,7 +222,7 @@ class Dialect:
     @property
     def names(self) -> tuple[str, ...]:
         """Its name, and the names of dialects beside it."""
-        return (self.name, *(one.name for one in self.beside))
+        return (self.name, *(part.name for part in self.beside))
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:

@@ -19,10 +19,10 @@ def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding
     """A survey's findings, usual or not; nothing without a survey."""
     if survey is None:
         return ()
-    plan, given = make_plan(collector, survey), collector.window_seconds
+    plan, configured_window = make_plan(collector, survey), collector.window_seconds
     return (
-        *_scrapes(survey.mesh, plan.window_seconds, given, MESH),
-        *_scrapes(survey.containers, plan.container_window_seconds, given, CONTAINERS),
+        *_scrapes(survey.mesh, plan.window_seconds, configured_window, MESH),
+        *_scrapes(survey.containers, plan.container_window_seconds, configured_window, CONTAINERS),
         *_newest(survey),
         *_lag(survey, collector),
         *_clusters(survey),
@@ -32,39 +32,39 @@ def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding
     )
 
 
-def _usual(subject: str, found: str) -> Finding:
-    return Finding(subject, "ok", found)
+def _usual(subject: str, text: str) -> Finding:
+    return Finding(subject, "ok", text)
 
 
-def _unusual(subject: str, found: str, remedy: str, setting: str = "") -> Finding:
-    return Finding(subject, "warning", found, remedy, setting)
+def _unusual(subject: str, text: str, remedy: str, setting: str = "") -> Finding:
+    return Finding(subject, "warning", text, remedy, setting)
 
 
-def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator[Finding]:
-    if found.interval_seconds is None:
-        if found.newest_seconds is not None:
-            yield _usual("scrapes", f"{of}: not known yet, its series are too young")
+def _scrapes(freshness: Freshness, window: float, configured_window: float, subject: str) -> Iterator[Finding]:
+    if freshness.interval_seconds is None:
+        if freshness.newest_seconds is not None:
+            yield _usual("scrapes", f"{subject}: not known yet, its series are too young")
         return
     slow = "".join(
         f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
         f"{part.interval_seconds:g} s"
-        for part in found.slow[:MAX_NAMED]
+        for part in freshness.slow[:MAX_NAMED]
     )
-    series = "the services of the mesh" if of == MESH else of
-    scraped = f"{series} are scraped every {found.interval_seconds:g} s{slow}"
-    if window > given:
+    series = "the services of the mesh" if subject == MESH else subject
+    state = f"{series} are scraped every {freshness.interval_seconds:g} s{slow}"
+    if window > configured_window:
         remedy = "a shorter scrape_interval gives faster alerts"
-        if of == MESH:
+        if subject == MESH:
             remedy += f"; recording rules must be written with window_seconds = {window:g}"
-        yield _unusual("scrapes", f"{scraped}: their rates are over {window:g} s", remedy)
-    longest = max([found.interval_seconds, *(part.interval_seconds for part in found.slow)])
+        yield _unusual("scrapes", f"{state}: their rates are over {window:g} s", remedy)
+    longest = max([freshness.interval_seconds, *(part.interval_seconds for part in freshness.slow)])
     if window < MIN_SCRAPES * longest:
         setting = f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}"
-        few = f"rates over window_seconds = {window:g} have too few samples, and services come and go"
+        problem = f"rates over window_seconds = {window:g} have too few samples, and services come and go"
         remedy = f"set {setting}, or scrape_interval to {window / SCRAPES_PER_WINDOW:g} s"
-        yield _unusual("scrapes", f"{scraped}: {few}", remedy, setting)
-    elif window <= given:
-        yield _usual("scrapes", f"{of}: every {found.interval_seconds:g} s")
+        yield _unusual("scrapes", f"{state}: {problem}", remedy, setting)
+    elif window <= configured_window:
+        yield _usual("scrapes", f"{subject}: every {freshness.interval_seconds:g} s")
 
 
 def _example(part: ScrapedPart) -> str:
@@ -72,8 +72,8 @@ def _example(part: ScrapedPart) -> str:
 
 
 def _newest(survey: Survey) -> Iterator[Finding]:
-    arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
-    ages = [f"{of}: {one.newest_seconds:.0f} s old" for of, one in arriving if one.newest_seconds is not None]
+    newest = ((MESH, survey.mesh.newest_seconds), (CONTAINERS, survey.containers.newest_seconds))
+    ages = [f"{subject}: {age:.0f} s old" for subject, age in newest if age is not None]
     if ages:
         yield _usual("newest sample", "; ".join(ages))
 
@@ -83,19 +83,19 @@ def _lag(survey: Survey, collector: CollectorSettings) -> Iterator[Finding]:
     if not late:
         return
     share = "" if survey.mesh.late_share > WHOLE_MESH_SHARE else f" of {survey.mesh.late_share:.0%} of the services"
-    seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
-    needed = collector.behind_seconds + survey.lag_seconds
-    setting = f"behind_seconds = {needed:.0f}"
+    state = f"data arrive late: the newest sample{share} is {late:.0f} s old"
+    behind = collector.behind_seconds + survey.lag_seconds
+    setting = f"behind_seconds = {behind:.0f}"
     if not survey.lag_seconds:
-        yield _unusual("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
+        yield _unusual("lag", state, "if this persists, check whether the targets are up, or raise behind_seconds")
     elif not is_set(collector, "behind_seconds"):
-        yield _unusual("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
+        yield _unusual("lag", f"{state}, so the newest snapshot is {behind:.0f} s old", "alerts are delayed by as much")
     else:
-        yield _unusual("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
+        yield _unusual("lag", state, f"set {setting}: newer snapshots are incomplete", setting)
 
 
 def _clusters(survey: Survey) -> Iterator[Finding]:
-    found = survey.clusters
+    split = survey.clusters
     if survey.container_clusters:
         label, count = survey.container_clusters
         yield _unusual(
@@ -103,47 +103,47 @@ def _clusters(survey: Survey) -> Iterator[Finding]:
             f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
             f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
         )
-    elif found is None:
+    elif split is None:
         yield _usual("clusters", "one")
-    if found is None:
+    if split is None:
         return
-    seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found)})"
-    match, label = _match_of(found.label, next(iter(found.read), "")), _toml(found.label)
+    state = f"{len(split.parts)} clusters in this Prometheus ({_list_parts(split)})"
+    match, label = _match_of(split.label, next(iter(split.read), "")), _toml(split.label)
     apart = f"cluster_label = {_toml(DESTINATION_CLUSTER)}"
-    if found.choice == "busiest":
-        reading = f"reading {found.read[0] or 'the one without this label'}, {found.share:.0%} of the requests"
-        others = f"for this mesh and others for the other clusters, or cluster_label = {label} for one mesh of all"
-        yield _unusual("clusters", f"{seen}: {reading}", f"set {match} {others}", match)
-    elif found.choice == "connected":
+    if split.choice == "busiest":
+        reading = f"reading {split.read[0] or 'the one without this label'}, {split.share:.0%} of the requests"
+        remedy = f"for this mesh and others for the other clusters, or cluster_label = {label} for one mesh of all"
+        yield _unusual("clusters", f"{state}: {reading}", f"set {match} {remedy}", match)
+    elif split.choice == "connected":
         reading = "call each other: reading all; services with the same name are merged"
-        yield _unusual("clusters", f"{seen} {reading}", f"set {apart} to keep them apart", apart)
-    elif found.choice == "apart":
+        yield _unusual("clusters", f"{state} {reading}", f"set {apart} to keep them apart", apart)
+    elif split.choice == "apart":
         reading = "have no service in common: reading all as one mesh"
-        yield _unusual("clusters", f"{seen} {reading}", f"set {match} to read one of them", match)
-    elif not any(part.value for part in found.parts):
+        yield _unusual("clusters", f"{state} {reading}", f"set {match} to read one of them", match)
+    elif not any(part.value for part in split.parts):
         unknown = f"cluster_label = {label}: no series of the mesh has this label"
         yield _unusual("clusters", unknown, "correct cluster_label, or remove it")
     else:
-        yield _usual("clusters", f"{len(found.parts)}, by the label {found.label}; read: {', '.join(found.read)}")
+        yield _usual("clusters", f"{len(split.parts)}, by the label {split.label}; read: {', '.join(split.read)}")
 
 
-def _replicas(found: Split | None) -> Finding:
-    if found is None:
+def _replicas(split: Split | None) -> Finding:
+    if split is None:
         return _usual("replicas", "no series of two Prometheus servers")
     return _unusual(
         "replicas",
-        f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found)}): "
-        f"reading {', '.join(found.read)}",
-        f"remove duplicates by the label {found.label} where this Prometheus is queried",
+        f"{len(split.parts)} Prometheus servers scrape the same targets ({_list_parts(split)}): "
+        f"reading {', '.join(split.read)}",
+        f"remove duplicates by the label {split.label} where this Prometheus is queried",
     )
 
 
-def _jobs(same: Sequence[str]) -> Iterator[Finding]:
-    if same:
-        match = _match_of("job", same[0])
+def _jobs(jobs: Sequence[str]) -> Iterator[Finding]:
+    if jobs:
+        match = _match_of("job", jobs[0])
         yield _unusual(
             "jobs",
-            f"the scrape jobs {list_first([job or 'none' for job in same], MAX_NAMED)} see the same services with the "
+            f"the scrape jobs {list_first([job or 'none' for job in jobs], MAX_NAMED)} see the same services with the "
             "same traffic",
             f"if they scrape the same targets, all rates are added: remove one of them, or set {match}",
             match,
@@ -151,17 +151,17 @@ def _jobs(same: Sequence[str]) -> Iterator[Finding]:
 
 
 def _find_unmatched(survey: Survey) -> Iterator[Finding]:
-    for label, values in survey.unmatched.items():
-        wanted = " or ".join(map(_toml, survey.match.values[label]))
-        expected = f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label"
-        yield _unusual("match", f"match: no series of the mesh has {label} = {wanted}", expected)
-    for label in survey.absent:
-        absent = f"match: no series of the mesh has the label {label}, so it is not used"
-        yield _unusual("match", absent, "remove it")
+    for label, values in survey.unmatched_values.items():
+        setting = " or ".join(map(_toml, survey.match.values[label]))
+        remedy = f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label"
+        yield _unusual("match", f"match: no series of the mesh has {label} = {setting}", remedy)
+    for label in survey.absent_labels:
+        text = f"match: no series of the mesh has the label {label}, so it is not used"
+        yield _unusual("match", text, "remove it")
 
 
-def _list_parts(found: Split) -> str:
-    return f"{found.label}: {list_first([part.value or 'none' for part in found.parts], MAX_NAMED)}"
+def _list_parts(split: Split) -> str:
+    return f"{split.label}: {list_first([part.value or 'none' for part in split.parts], MAX_NAMED)}"
 
 
 def _match_of(label: str, value: str) -> str:

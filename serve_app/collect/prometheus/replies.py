@@ -41,9 +41,9 @@ class QueryFailed(requests.RequestException):
         warnings: the store's remarks on the query and its answer.
     """
 
-    def __init__(self, failed: Failure, detail: str, status: int = 0, warnings: tuple[str, ...] = ()) -> None:
+    def __init__(self, failure: Failure, detail: str, status: int = 0, warnings: tuple[str, ...] = ()) -> None:
         super().__init__(detail)
-        self.failed, self.status, self.warnings = failed, status, warnings
+        self.failed, self.status, self.warnings = failure, status, warnings
 
 
 _STATUS: dict[int, Failure] = {
@@ -120,15 +120,15 @@ class StoreReply(requests.Response):
         kind = "matrix" if urlsplit(self.url).path.endswith("_range") else "vector"
         data = body.data or (_Data() if body.status == "success" and not body.error else None)
         if data is None or (data.resultType or ("" if data.result else kind)) != kind:
-            found = (data or _Data()).resultType or body.error or "no data"
-            raise QueryFailed("unreadable", f"expected a {kind}, got {found!r}")
+            result_type = (data or _Data()).resultType or body.error or "no data"
+            raise QueryFailed("unreadable", f"expected a {kind}, got {result_type!r}")
         warnings = tuple(filter(None, body.warnings or ()))
-        said = (*warnings, *filter(None, body.infos or ()))
+        remarks = (*warnings, *filter(None, body.infos or ()))
         missing = missing_parts(warnings, is_partial=bool(body.isPartial), harmless=self.harmless)
         if missing:
-            raise QueryFailed("incomplete", "; ".join(missing)[:MAX_DETAIL], warnings=said)
+            raise QueryFailed("incomplete", "; ".join(missing)[:MAX_DETAIL], warnings=remarks)
         result = Result(filter(None, data.result or ()))
-        result.warnings = said
+        result.warnings = remarks
         return {"data": {"result": result}}
 
 
@@ -174,10 +174,10 @@ def missing_parts(warnings: Sequence[str], *, is_partial: bool, harmless: Sequen
     Args:
         harmless: texts; a statement that contains one of them does not count.
     """
-    said = [warning for warning in warnings if not is_hint(warning)]
+    statements = [warning for warning in warnings if not is_hint(warning)]
     if is_partial:
-        said.append("isPartial: true")
-    return tuple(dict.fromkeys(one for one in said if not any(text in one for text in harmless)))
+        statements.append("isPartial: true")
+    return tuple(dict.fromkeys(text for text in statements if not any(part in text for part in harmless)))
 
 
 class _Message(msgspec.Struct):
@@ -188,26 +188,26 @@ class _Message(msgspec.Struct):
 def refusal(reply: requests.Response, method: str) -> QueryFailed:
     """The failure for a status other than 200."""
     status = reply.status_code
-    failed = _STATUS.get(status, "refused")
+    failure = _STATUS.get(status, "refused")
     if status in _REDIRECTS:
-        return QueryFailed(failed, f"{status} {_redirect(reply.url, reply.headers.get('Location', ''))}", status)
+        return QueryFailed(failure, f"{status} {_redirect(reply.url, reply.headers.get('Location', ''))}", status)
     text = _text(reply)
     detail = f"{status} {text}"[:MAX_DETAIL].rstrip()
     if "no org id" in text:
         detail += "; name the tenant: headers = {X-Scope-OrgID = ...}"
     elif status == 414 or (status == 431 and method == "GET"):
         detail += "; the queries do not fit in a URL: allow POST"
-    return QueryFailed(failed, detail, status)
+    return QueryFailed(failure, detail, status)
 
 
 def _redirect(url: str, location: str) -> str:
     """What to do about a redirect. Its query may contain a secret, so it is not shown. It is never followed, because
     that would send credentials to another server."""
-    target, own = urlsplit(urljoin(url, location)), urlsplit(url)
-    where = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
-    if target.hostname == own.hostname and target.path.endswith(QUERY_PATH):
-        return f"redirects to {where}; set `prometheus` to {where.removesuffix(QUERY_PATH)}"
-    return f"redirects to {where}; {LOGIN}"
+    target, source = urlsplit(urljoin(url, location)), urlsplit(url)
+    address = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
+    if target.hostname == source.hostname and target.path.endswith(QUERY_PATH):
+        return f"redirects to {address}; set `prometheus` to {address.removesuffix(QUERY_PATH)}"
+    return f"redirects to {address}; {LOGIN}"
 
 
 def is_html(reply: requests.Response) -> bool:

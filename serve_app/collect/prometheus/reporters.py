@@ -25,26 +25,27 @@ QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
 
-def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts: int) -> dict[str, Column]:
+def join_rows(columns: Columns, reporters: tuple[str, ...], shown_names: KeyMap, parts: int) -> dict[str, Column]:
     """Reduce the columns of services or calls to one row each.
 
     Args:
         columns: by role; ``requests`` is required. Keys are the names, followed by the reporter if ``reporters`` are
             given.
         reporters: the preferred one first. Others follow.
-        shown: names to show, by key.
+        shown_names: names to show, by key.
         parts: number of names in a key.
     """
-    named = {role: shown(column.numbers) for role, column in columns.items()}
-    if not reporters and all((named[role] == column.numbers).all() for role, column in columns.items()):
+    row_names = {role: shown_names(column.numbers) for role, column in columns.items()}
+    if not reporters and all((row_names[role] == column.numbers).all() for role, column in columns.items()):
         return dict(columns)
     keys = columns["requests"].table
     by = {role: column.part(parts) for role, column in columns.items()}
-    order = list(dict.fromkeys([*(keys.number((one,)) for one in reporters), *keys.distinct(*by.values()).tolist()]))
-    rows = keys.distinct(*named.values())
+    reporter_keys = [keys.number((reporter,)) for reporter in reporters]
+    order = list(dict.fromkeys([*reporter_keys, *keys.distinct(*by.values()).tolist()]))
+    rows = keys.distinct(*row_names.values())
     place, rank = np.zeros((2, len(keys)), np.int64)
     place[rows], rank[order] = np.arange(len(rows)), np.arange(len(order))
-    cells = {role: place[named[role]] * len(order) + rank[by[role]] for role in columns}
+    cells = {role: place[row_names[role]] * len(order) + rank[by[role]] for role in columns}
     shape = len(rows), len(order)
     requests = _sums(columns["requests"].array, cells["requests"], shape)
     best = _best(requests, np.concatenate([*cells.values()]))
@@ -61,7 +62,7 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown: KeyMap, parts
         else:
             values = _sums(column.array, cells[role], shape)[np.arange(len(rows)), best]
         is_there = np.zeros(len(rows), bool)
-        is_there[place[named[role]]] = True
+        is_there[place[row_names[role]]] = True
         return Column(keys, rows, values).only(is_there & is_row)
 
     return {role: join(role, column) for role, column in columns.items()}
@@ -79,21 +80,21 @@ def _best(requests: Numbers, cells: IntArray) -> IntArray:
 def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
     """``[N]`` whether one of the services has no name."""
     nameless = keys.number(NO_SERVICE)
-    found: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
-    return found
+    mask: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
+    return mask
 
 
 def _calls_of_waypoints(
     keys: KeyTable, rows: IntArray, requests: Numbers, waypoint: int, destination: int
 ) -> NDArray[np.bool_]:
     """``[N]`` whether the caller is a waypoint."""
-    seen = requests > 0
-    by_others = np.delete(seen, destination, axis=1).any(axis=1)
+    sees = requests > 0
+    by_others = np.delete(sees, destination, axis=1).any(axis=1)
     caller, callee = keys.part(0, 2)(rows), keys.part(2, 4)(rows)
-    passed = keys.among(callee, callee[seen[:, waypoint]])
-    known = keys.among(caller, callee[seen.any(axis=1)], caller[by_others])
-    found: NDArray[np.bool_] = seen[:, destination] & ~by_others & passed & ~known
-    return found
+    has_waypoint = keys.among(callee, callee[sees[:, waypoint]])
+    is_service = keys.among(caller, callee[sees.any(axis=1)], caller[by_others])
+    is_waypoint: NDArray[np.bool_] = sees[:, destination] & ~by_others & has_waypoint & ~is_service
+    return is_waypoint
 
 
 def without_relayed(requests: Column, services: Column, relays: IntArray) -> Column:
@@ -106,15 +107,15 @@ def without_relayed(requests: Column, services: Column, relays: IntArray) -> Col
     """
     keys, callee = requests.table, requests.part(2)
     by_relay = keys.among(requests.part(0, 2), relays)
-    passed = keys.among(callee, callee[~by_relay]) & ~keys.among(callee, services.numbers)
-    return requests.only(~(by_relay & passed))
+    is_relayed = keys.among(callee, callee[~by_relay]) & ~keys.among(callee, services.numbers)
+    return requests.only(~(by_relay & is_relayed))
 
 
 def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:
     """Sums of rows by reporter; NaN where nothing is known."""
-    known, size = ~np.isnan(values), shape[0] * shape[1]
-    sums = np.bincount(cells[known], values[known], size).astype(np.float64)
-    sums[np.bincount(cells[known], minlength=size) == 0] = np.nan
+    is_known, size = ~np.isnan(values), shape[0] * shape[1]
+    sums = np.bincount(cells[is_known], values[is_known], size).astype(np.float64)
+    sums[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
     return sums.reshape(shape)
 
 
@@ -127,6 +128,6 @@ def _quantiles(role: str, values: Numbers, cells: IntArray, weights: Numbers, re
     rank = np.where(np.isnan(weights), -1.0, weights) if role == "p50" else values
     order = np.flatnonzero(is_part)
     order = order[np.argsort(rank[order], kind="stable")]
-    found = np.full(requests.size, np.nan)
-    found[cells[order]] = values[order]  # the last one stays
-    return found.reshape(requests.shape)
+    quantiles = np.full(requests.size, np.nan)
+    quantiles[cells[order]] = values[order]  # the last one stays
+    return quantiles.reshape(requests.shape)

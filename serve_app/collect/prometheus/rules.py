@@ -81,8 +81,8 @@ def recording_rules(
             )
     count = f"{MESH}:{source}_calls:count_rate{window}"
     names = tuple(label for label in dialect.calls["requests"].labels if not label.startswith("?"))  # once for a call
-    recorded = f"max by ({by(names)}) ({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"
-    rules.append(Rule(count, f"count({recorded})"))
+    recorded_calls = f"max by ({by(names)}) ({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"
+    rules.append(Rule(count, f"count({recorded_calls})"))
     fresh = f"time() - timestamp({count}{{$match}}) <= {MAX_INTERVALS * interval_seconds:g}"
     reading = replace(dialect, services=queries[SERVICE], calls=queries[CALL])
     return RecordingRules(reading, Query(f"max({count}{{$match}} and {fresh})", ()), tuple(rules))

@@ -32,31 +32,31 @@ class ServiceNames:
     first by name.
 
     Attributes:
-        unnamed: names that belong to no workload, such as ``unknown``.
+        placeholders: names that belong to no workload, such as ``unknown``.
         version: increases whenever a service may have got another name.
     """
 
-    unnamed: frozenset[str] = frozenset()
+    placeholders: frozenset[str] = frozenset()
     version: int = 0
     _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by Service
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # current names, by caller
-    _contested: set[Key] = field(default_factory=set)  # callers with several known Services
-    _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
+    _contested_callers: set[Key] = field(default_factory=set)  # callers with several known Services
+    _services_seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
     _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
 
     def see(self, services: Iterable[Key]) -> None:
         """Learn which services exist. Labels that were not filled may mean one of them."""
         for key in services:
-            if key in self._seen or not key[0] or LATE in (key[1], *_place(key)):
+            if key in self._services_seen or not key[0] or LATE in (key[1], *_place(key)):
                 continue
             self.version += 1
-            self._seen[key] = None
+            self._services_seen[key] = None
             self._by_name.setdefault(key[1], set()).add(key)
-        while len(self._seen) > MAX_WORKLOADS:
-            oldest = next(iter(self._seen))
-            del self._seen[oldest]
+        while len(self._services_seen) > MAX_WORKLOADS:
+            oldest = next(iter(self._services_seen))
+            del self._services_seen[oldest]
             self._by_name[oldest[1]].discard(oldest)
 
     def settle(self, service: Key, caller: Key | None = None) -> Key:
@@ -68,36 +68,36 @@ class ServiceNames:
         if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
             return service
         host = service[1].partition(":")[0]  # without a port
-        name, _, rest = host.partition(".")
-        fitting = [one for one in self._by_name.get(host, ()) if _fits(place, _place(one))]
-        if rest and not fitting:  # a host: `cart.shop`
-            place = place[0], rest.partition(".")[0]
-            fitting = [one for one in self._by_name.get(name, ()) if _fits(place, _place(one))]
-        if rest and not fitting:
+        name, _, domain = host.partition(".")
+        candidates = [key for key in self._by_name.get(host, ()) if _fits(place, _place(key))]
+        if domain and not candidates:  # a host: `cart.shop`
+            place = place[0], domain.partition(".")[0]
+            candidates = [key for key in self._by_name.get(name, ()) if _fits(place, _place(key))]
+        if domain and not candidates:
             return OUTSIDE, host
-        if caller is not None and len(fitting) != 1:
+        if caller is not None and len(candidates) != 1:
             cluster, namespace = (
-                own if part == LATE else part for part, own in zip(place, _place(caller), strict=True)
+                caller_part if part == LATE else part for part, caller_part in zip(place, _place(caller), strict=True)
             )
             near = f"{cluster}.{namespace}" if cluster else namespace, host
-            if not fitting or near in fitting:
+            if not candidates or near in candidates:
                 return near
-            fitting = [one for one in fitting if _place(one)[0] == cluster]
-        return fitting[0] if len(fitting) == 1 else NO_SERVICE
+            candidates = [key for key in candidates if _place(key)[0] == cluster]
+        return candidates[0] if len(candidates) == 1 else NO_SERVICE
 
     def settle_key(self, key: Key) -> Key:
         """The key of a service or call, with the services that are meant."""
         first = self.settle(key[:2])
         if not key[2:]:
-            return first if first[1] not in self.unnamed else NO_SERVICE
+            return first if first[1] not in self.placeholders else NO_SERVICE
         second = self.settle(key[2:], first)
-        return (*first, *(second if second[1] not in self.unnamed else NO_SERVICE))
+        return (*first, *(second if second[1] not in self.placeholders else NO_SERVICE))
 
     def add_served(self, serves: Mapping[Key, float]) -> None:
         """Learn which workload serves which Service, from both joined keys and the requests so far."""
         has_new = False
         for key, count in serves.items():
-            if key[1] not in self.unnamed:
+            if key[1] not in self.placeholders:
                 self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
                 has_new |= key[2:4] not in counts
@@ -105,15 +105,15 @@ class ServiceNames:
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
         while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
-        self._rename(self._names if has_new else self._contested & self._names.keys())
+        self._rename(self._names if has_new else self._contested_callers & self._names.keys())
 
-    def add_callers(self, callers: Iterable[Key], asked: Iterable[Key]) -> None:
+    def add_callers(self, callers: Iterable[Key], queried_callers: Iterable[Key]) -> None:
         """Learn which caller runs as which workload.
 
         Args:
-            asked: callers in the query; they are known from now on, even without a workload.
+            queried_callers: known from now on, even without a workload.
         """
-        for caller in asked:
+        for caller in queried_callers:
             self._workloads.setdefault(caller, set())
         for key in callers:
             self._workloads.setdefault(key[:2], set()).add(key[2:4])
@@ -121,7 +121,7 @@ class ServiceNames:
 
     def is_known(self, caller: Key) -> bool:
         """Whether the caller's workloads were queried."""
-        return caller in self._workloads or caller[1] in self.unnamed
+        return caller in self._workloads or caller[1] in self.placeholders
 
     def of(self, caller: Key) -> Key:
         """The Service of a caller or workload; its own name if it serves none."""
@@ -136,12 +136,12 @@ class ServiceNames:
         return callee if callee in self._services else self.of(callee)
 
     def _rename(self, callers: Iterable[Key]) -> None:
-        renamed = {caller: self._choose(caller, self._names[caller]) for caller in callers}
-        self.version += any(name != self._names[caller] for caller, name in renamed.items())
-        self._names |= renamed
+        new_names = {caller: self._choose(caller, self._names[caller]) for caller in callers}
+        self.version += any(name != self._names[caller] for caller, name in new_names.items())
+        self._names |= new_names
 
-    def _choose(self, caller: Key, present: Key) -> Key:
-        if caller[1] in self.unnamed:
+    def _choose(self, caller: Key, current: Key) -> Key:
+        if caller[1] in self.placeholders:
             return caller
         workloads: set[Key] = {caller, *self._workloads.get(caller, ())}
         counts: dict[Key, float] = defaultdict(float)
@@ -149,15 +149,15 @@ class ServiceNames:
             for service, count in self._requests.get(workload, {}).items():
                 counts[service] += count
         if not counts:
-            return present
+            return current
         if len(counts) > 1:
-            self._contested.add(caller)
+            self._contested_callers.add(caller)
         for name in (caller, *sorted(workloads)):
             if name in counts:
                 return name
         busiest: Key = min(counts, key=lambda service: (-counts[service], service))
-        if present in counts and counts[busiest] <= MORE_REQUESTS * counts[present]:
-            return present
+        if current in counts and counts[busiest] <= MORE_REQUESTS * counts[current]:
+            return current
         return busiest
 
 
@@ -167,5 +167,5 @@ def _place(service: Key) -> tuple[str, str]:
     return cluster, namespace
 
 
-def _fits(late: tuple[str, str], known: tuple[str, str]) -> bool:
-    return all(one in (LATE, other) for one, other in zip(late, known, strict=True))
+def _fits(late_place: tuple[str, str], place: tuple[str, str]) -> bool:
+    return all(late_part in (LATE, part) for late_part, part in zip(late_place, place, strict=True))

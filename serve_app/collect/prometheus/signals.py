@@ -121,8 +121,8 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
         for name, query in _POD_PARTS.items()
     ]
     disk = [_label(f"({query})", "signal", name) for name, query in _DISK_PARTS.items()]
-    depth = [f'label_replace({_depth(*one)}, "queue", "$1", "{one[1]}", "(.*)")' for one in BROKERS.values()]
-    by_queue = [f"sum by (queue) ({one})" for one in (*depth, *filter(None, [queues.promql]))]
+    depth = [f'label_replace({_depth(*broker)}, "queue", "$1", "{broker[1]}", "(.*)")' for broker in BROKERS.values()]
+    by_queue = [f"sum by (queue) ({query})" for query in (*depth, *filter(None, [queues.promql]))]
     return {
         PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY, is_verbatim=True),
         DISK: Query(_by("max", POD, disk), POD, joined_by="max"),
@@ -133,19 +133,19 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
 def _depth(series: str, label: str) -> str:
     """A broker's matched series; if there are none, all of them: there, a label may mean something else, such as the
     broker cluster."""
-    matched, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
-    return f"({matched} or ({every} unless on () {matched}))"
+    of_mesh, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
+    return f"({of_mesh} or ({every} unless on () {of_mesh}))"
 
 
 def by_workload(columns: Columns, pods: Pods | None) -> dict[str, Column]:
     """Assign pod signals to workloads. Without ``pods``, these signals are unknown."""
-    combined: dict[str, Join] = {PODS: "sum", DISK: "max"}
-    others = {role: column for role, column in columns.items() if role not in combined}
+    joins: dict[str, Join] = {PODS: "sum", DISK: "max"}
+    other_columns = {role: column for role, column in columns.items() if role not in joins}
     if pods is None:
-        return others
+        return other_columns
     return {
-        **others,
-        **{role: pods.by_workload(columns[role], how) for role, how in combined.items() if role in columns},
+        **other_columns,
+        **{role: pods.by_workload(columns[role], join) for role, join in joins.items() if role in columns},
     }
 
 
@@ -161,31 +161,35 @@ def read_signals(
     Returns:
         The signals; and a description of each queue that belongs to no service of the mesh.
     """
-    known = set(services)
-    found: dict[tuple[SignalKind, Key], float] = {}
+    known_services = set(services)
+    values: dict[tuple[SignalKind, Key], float] = {}
     if PODS in columns:
-        found |= _signals_of_pods(by_service(columns[PODS], workload_services, "sum"), known)
+        values |= _signals_of_pods(by_service(columns[PODS], workload_services, "sum"), known_services)
     if DISK in columns:
         shares = by_service(columns[DISK], workload_services, "max")
-        found |= {
-            (SignalKind.DISK_PRESSURE, key): min(max(share, 0.0), 1.0) for key, share in _finite(shares) if key in known
+        values |= {
+            (SignalKind.DISK_PRESSURE, key): min(max(share, 0.0), 1.0)
+            for key, share in _finite(shares)
+            if key in known_services
         }
-    unmapped = []
+    unmapped_queues = []
     if columns.get(QUEUES):
-        owner = _queue_owners(workload_services, known)
+        owner = _queue_owners(workload_services, known_services)
         for (queue,), depth in _finite(columns[QUEUES]):
-            given = queues.services.get(queue)
-            service: Key | None = tuple(given.split("/", 1)) if given else owner.get(queue)
-            if service is None or service not in known:
-                unmapped.append(queue if service is None else f"{queue} ({'/'.join(service)} is not in the mesh)")
+            service_name = queues.services.get(queue)
+            service: Key | None = tuple(service_name.split("/", 1)) if service_name else owner.get(queue)
+            if service is None or service not in known_services:
+                reason = f" ({'/'.join(service)} is not in the mesh)" if service else ""
+                unmapped_queues.append(f"{queue}{reason}")
                 continue
             key = SignalKind.QUEUE_DEPTH, service
-            found[key] = min(found.get(key, 0.0) + max(depth, 0.0), LARGEST_VALUE)
-    return [Signal(kind, "/".join(service), value) for (kind, service), value in found.items()], sorted(unmapped)
+            values[key] = min(values.get(key, 0.0) + max(depth, 0.0), LARGEST_VALUE)
+    signals = [Signal(kind, "/".join(service), value) for (kind, service), value in values.items()]
+    return signals, sorted(unmapped_queues)
 
 
 def read_cancellations(
-    cancelled: Mapping[Key, float] | None,
+    cancellations: Mapping[Key, float] | None,
     requests: Mapping[Key, float],
     services: Collection[Key],
     window_seconds: float,
@@ -193,21 +197,21 @@ def read_cancellations(
     """Read the share of requests on which callers gave up.
 
     Args:
-        cancelled, requests: 1/s by service; None: the mesh does not distinguish cancelled requests.
+        cancellations, requests: 1/s by service; None: the mesh does not distinguish cancelled requests.
     """
-    if cancelled is None:
+    if cancellations is None:
         return []
     all_requests = dict(_finite(requests))
     shares = {key: 0.0 for key in services if all_requests.get(key, 0.0) > 0}
-    for key, rate in _finite(cancelled):
+    for key, rate in _finite(cancellations):
         if key in shares and rate * window_seconds >= MIN_CANCELLED_REQUESTS:
             shares[key] = min(rate / all_requests[key], 1.0)
     # Few services have cancelled requests, so zeros are left out, except one, which shows that they were counted.
-    sent = [key for key, share in shares.items() if share >= MIN_CANCELLED] or sorted(shares)[:1]
-    return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
+    sent_keys = [key for key, share in shares.items() if share >= MIN_CANCELLED] or sorted(shares)[:1]
+    return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent_keys]
 
 
-def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
+def _signals_of_pods(pods: Column, known_services: Collection[Key]) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
     """Yield known services' signals from container sums, with keys of service, container and signal."""
     keys, signal = pods.table, pods.part(3)
 
@@ -215,15 +219,15 @@ def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tup
         rows = pods.only((signal == keys.number((name,))) & np.isfinite(pods.array))
         return Column.join(keys, rows.part(0, 3), rows.array)
 
-    periods, throttled = of_containers(_PERIODS), of_containers(_THROTTLED)
+    periods, throttled_periods = of_containers(_PERIODS), of_containers(_THROTTLED)
     periods = periods.only(periods.array > 0)
-    shares = np.minimum(np.nan_to_num(throttled.at(periods.numbers)) / periods.array, 1.0)
+    shares = np.minimum(np.nan_to_num(throttled_periods.at(periods.numbers)) / periods.array, 1.0)
     of_services = Column.join(keys, periods.part(0, 2), shares, "max")
     # Most services are hardly throttled and left out, except one, which shows that throttling was measured.
-    shown = of_services.only(of_services.array >= MIN_THROTTLED)
-    of_mesh = {key: share for key, share in shown.items() if key in known}
+    notable = of_services.only(of_services.array >= MIN_THROTTLED)
+    of_mesh = {key: share for key, share in notable.items() if key in known_services}
     if not of_mesh:
-        of_mesh = dict(sorted((key, share) for key, share in of_services.items() if key in known)[:1])
+        of_mesh = dict(sorted((key, share) for key, share in of_services.items() if key in known_services)[:1])
     yield from (((SignalKind.CPU_THROTTLING, service), share) for service, share in of_mesh.items())
     of_kind = {
         SignalKind.OOM_KILLS: (_KILLED, _OOM),  # two counts of the same kills
@@ -231,9 +235,9 @@ def _signals_of_pods(pods: Column, known: Collection[Key]) -> Iterator[tuple[tup
         SignalKind.PENDING_PODS: (_PENDING,),
     }
     for kind, signals in of_kind.items():
-        counted = [Column.join(keys, one.part(0, 2), one.array) for one in map(of_containers, signals)]
-        for service in {service for one in counted for service in one if service in known}:
-            yield (kind, service), max(one.get(service, 0.0) for one in counted)
+        columns = [Column.join(keys, column.part(0, 2), column.array) for column in map(of_containers, signals)]
+        for service in {service for column in columns for service in column if service in known_services}:
+            yield (kind, service), max(column.get(service, 0.0) for column in columns)
 
 
 def _finite(column: Mapping[Key, float]) -> Iterator[tuple[Key, float]]:
@@ -250,4 +254,4 @@ def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]
         owners[original_name("/".join(service))].add(service)
     for workload, its_services in workload_services.items():
         owners[original_name(workload[1])].update(service for service in its_services if service in services)
-    return {name: next(iter(of)) for name, of in owners.items() if len(of) == 1}
+    return {name: next(iter(candidates)) for name, candidates in owners.items() if len(candidates) == 1}

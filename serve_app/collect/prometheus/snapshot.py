@@ -57,19 +57,19 @@ def assemble(
     Raises:
         InvalidSnapshot: if there is no service.
     """
-    requests, listed = services["requests"], calls["requests"]
-    keys = listed.table
-    callers = keys.name(keys.distinct(listed.part(0, 2)))
+    requests, call_requests = services["requests"], calls["requests"]
+    keys = call_requests.table
+    callers = keys.name(keys.distinct(call_requests.part(0, 2)))
     outside = keys.numbers(key for key in callers if key[1] in external or key in NAMELESS)
-    made = listed.only(~keys.among(listed.part(0, 2), outside))  # calls by services
-    ends = made.part(0, 2), made.part(2)
+    service_calls = call_requests.only(~keys.among(call_requests.part(0, 2), outside))  # calls by services
+    ends = service_calls.part(0, 2), service_calls.part(2)
     names = sorted(keys.name(keys.distinct(requests.to(keys).numbers, *ends)))
     rows = keys.numbers(names)
     row_of = np.zeros(len(keys), np.int64)
     row_of[rows] = np.arange(len(rows))
     by_ends = np.lexsort((row_of[ends[1]], row_of[ends[0]]))
     source, destination = (row_of[end][by_ends] for end in ends)
-    call_numbers = made.numbers[by_ends]
+    call_numbers = service_calls.numbers[by_ends]
 
     def service_values(role: str) -> Numbers:
         return _values(services.get(role), keys, rows)
@@ -78,16 +78,16 @@ def assemble(
         return _values(calls.get(role), keys, call_numbers)
 
     nodes = np.full((len(rows), len(NODE_METRICS)), np.nan)
-    edges = np.full((len(made), len(EDGE_METRICS)), np.nan)
+    edges = np.full((len(service_calls), len(EDGE_METRICS)), np.nan)
     rates = edges[:, EdgeMetric.REQUESTS_PER_SECOND] = call_values("requests")
     edges[:, EdgeMetric.ERROR_RATE] = _share(call_values("failures"), rates, "failures" in calls)
     for call_metric, role in _CALL_ROLES.items():
         edges[:, call_metric] = call_values(role)
     rate = service_values("requests")
     failing = _share(service_values("failures"), rate, "failures" in services)
-    called, failed = _callers_view(destination, edges, len(rows))
-    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(rate), called, rate)
-    nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, failed)
+    callers_rate, callers_share = _callers_view(destination, edges, len(rows))
+    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(rate), callers_rate, rate)
+    nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, callers_share)
     for metric, role in _SERVICE_ROLES.items():
         nodes[:, metric] = service_values(role)
     nodes[:, _UTILIZATION] = np.minimum(nodes[:, _UTILIZATION], 1)  # usage can exceed the limit for a moment
@@ -112,9 +112,9 @@ def _clean(values: Numbers) -> Numbers:
 
 def _clean_calls(edges: Numbers) -> Numbers:
     """The same for calls. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
-    cleaned = _clean(edges)
-    cleaned[:, EdgeMetric.REQUESTS_PER_SECOND] = np.clip(edges[:, EdgeMetric.REQUESTS_PER_SECOND], 0, LARGEST_VALUE)
-    return cleaned
+    clean = _clean(edges)
+    clean[:, EdgeMetric.REQUESTS_PER_SECOND] = np.clip(edges[:, EdgeMetric.REQUESTS_PER_SECOND], 0, LARGEST_VALUE)
+    return clean
 
 
 def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
@@ -135,9 +135,9 @@ def _callers_view(destination: IntArray, edges: Numbers, count: int) -> tuple[Nu
     """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
     without requests."""
     rate, share = edges[:, EdgeMetric.REQUESTS_PER_SECOND], edges[:, EdgeMetric.ERROR_RATE]
-    sent, callers = np.bincount(destination, rate, count), np.bincount(destination, minlength=count)
-    known = ~np.isnan(share)
-    measured = np.bincount(destination[known], rate[known], count)
-    failed = np.bincount(destination[known], (rate * share)[known], count)
+    rates, callers = np.bincount(destination, rate, count), np.bincount(destination, minlength=count)
+    is_known = ~np.isnan(share)
+    measured_rates = np.bincount(destination[is_known], rate[is_known], count)
+    failed_rates = np.bincount(destination[is_known], (rate * share)[is_known], count)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(callers > 0, sent, np.nan), np.where(measured > 0, failed / measured, np.nan)
+        return np.where(callers > 0, rates, np.nan), np.where(measured_rates > 0, failed_rates / measured_rates, np.nan)

@@ -68,7 +68,7 @@ class PrometheusSource:
         self._about_cluster = _queries_of_cluster(queues, owner_labels)
         self._cluster = ClusterState(queues, owner_labels)
         self._surveyor = Surveyor(prometheus, mesh, collector, clock)
-        self._seen = 0  # number of services in the newest snapshot
+        self._service_count = 0  # number of services in the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
         self._read_rules: RecordingRules | None = None
@@ -92,10 +92,10 @@ class PrometheusSource:
 
     def switch(self, dialect: Dialect) -> None:
         """Continue with this dialect of the same mesh. Known workloads are kept."""
-        before, now = self.dialect.serves if self.dialect else None, dialect.serves
+        old, new = self.dialect.serves if self.dialect else None, dialect.serves
         self._is_native = False
         self._open(dialect)
-        is_same = bool(before and now and before.labels == now.labels)  # so workloads' services keep their names
+        is_same = bool(old and new and old.labels == new.labels)  # so workloads' services keep their names
         self._begin_rows(keeps_names=is_same)
         self._surveyor.forget()
 
@@ -103,17 +103,17 @@ class PrometheusSource:
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
-        if 2 * services < max(self._seen, 1) and self._survey(self._surveyor.look, at):
+        if 2 * services < max(self._service_count, 1) and self._survey(self._surveyor.look, at):
             poll = self._poll(at)  # the survey has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
-        self._seen = services or self._seen
+        self._service_count = services or self._service_count
         poll = replace(
             poll,
             survey=self._surveyor.survey,
             arrival=remark(self._surveyor.survey, self._collector),
             behind_seconds=self.plan.behind_seconds,
         )
-        return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
+        return replace(poll, reason=poll.reason or "; ".join(map(str, poll.remarks)))
 
     def close(self) -> None:
         self._prometheus.close()
@@ -121,16 +121,16 @@ class PrometheusSource:
     def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
         """Survey the series, and follow the plan from now on. Returns whether it has changed."""
         assert self.dialect is not None
-        changed = look(self.dialect, self._classic, at)
+        is_changed = look(self.dialect, self._classic, at)
         survey = self._surveyor.survey
         if survey is not None and survey.is_native not in (None, self._is_native):
-            self._is_native, changed = bool(survey.is_native), True
+            self._is_native, is_changed = bool(survey.is_native), True
             self._open(self._classic)
             self._begin_rows(keeps_names=True)
             self._surveyor.look(self.dialect, self._classic, at, 0.0)
-        if changed:
+        if is_changed:
             self._follow_plan()
-        return changed
+        return is_changed
 
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self._collector.deadline_seconds
@@ -140,31 +140,30 @@ class PrometheusSource:
         queries = self._queries_to_read()
         texts = self._texts_of(queries, self._since(at))
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
-        found, stale, masked = self._columns.poll(queries, answers, at, self.plan.window_seconds)
+        levels, stale, masked_roles = self._columns.poll(queries, answers, at, self.plan.window_seconds)
         poll = Poll(
             at,
             None,
             answers,
             stale,
-            masked,
-            recorded=bool(self._read_rules),
-            dropped=self._columns.dropped_series(answers),
-            folded=self._columns.folded(),
+            masked_roles,
+            uses_rules=bool(self._read_rules),
+            dropped_series=self._columns.dropped_series(answers),
+            folded_names=self._columns.folded_names(),
         )
         if self._cluster.workloads is None:
             self._read_workloads_before(at)
-        if missing := [role for role in queries if role[1] == "requests" and "requests" not in found[role[0]]]:
-            failed = (answers[role] for role in missing)
-            reasons = dict.fromkeys(f"{answer.failed} ({answer.detail})" for answer in failed)
-            levels = " and ".join(dict.fromkeys(split_level(level)[0] for level, _ in missing))
-            return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
-        self._learn_names(found, at, until)
-        if self._rows.known is None:
-            self._rows.known = self._calls_before(found, at)
+        if missing := [role for role in queries if role[1] == "requests" and "requests" not in levels[role[0]]]:
+            reasons = dict.fromkeys(f"{answers[role].failed} ({answers[role].detail})" for role in missing)
+            subjects = " and ".join(dict.fromkeys(split_level(level)[0] for level, _ in missing))
+            return replace(poll, reason=f"no request rates of {subjects}: {'; '.join(reasons)}")
+        self._learn_names(levels, at, until)
+        if self._rows.known_calls is None:
+            self._rows.known_calls = self._calls_before(levels, at)
         try:
-            snapshot = self._assemble(found, at)
+            snapshot = self._assemble(levels, at)
         except InvalidSnapshot as error:
-            return replace(poll, why=self._explain_empty(error, found, at, until))
+            return replace(poll, reason=self._explain_empty(error, levels, at, until))
         return replace(
             poll,
             snapshot=snapshot,
@@ -173,21 +172,22 @@ class PrometheusSource:
             pods=self._cluster.coverage,
         )
 
-    def _explain_empty(self, error: InvalidSnapshot, found: Levels, at: datetime, until: float) -> str:
+    def _explain_empty(self, error: InvalidSnapshot, levels: Levels, at: datetime, until: float) -> str:
         """Why a snapshot has no services."""
-        why = str(error)
-        if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
+        reason = str(error)
+        if not any(levels[level]["requests"] for level in (SERVICES, CALLS)):
             within = max(until - time.monotonic(), 0.0)
             dialect = self.dialect or self._dialect
             unread = find_other_spellings(self._prometheus, (dialect,), at, within)
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             nameless = self._columns.dropped_series([requests := (SERVICES, "requests")]).get(requests)
             unread = unread or ("; ".join(describe_nameless(nameless)) if nameless else "")
-            why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
-            why = "; ".join(filter(None, (why, unread)))
-        said = remark(self._surveyor.survey, self._collector)
-        unusual = (one for one in said if one.outcome != "ok" and one.subject in ("scrapes", "lag", "match"))
-        return "; ".join([why, *map(str, unusual)])
+            reason = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
+            reason = "; ".join(filter(None, (reason, unread)))
+        findings = remark(self._surveyor.survey, self._collector)
+        unusual = (finding for finding in findings if finding.outcome != "ok")
+        causes = (str(finding) for finding in unusual if finding.subject in ("scrapes", "lag", "match"))
+        return "; ".join([reason, *causes])
 
     def _open(self, dialect: Dialect) -> None:
         """Prepare a dialect's queries for the mesh's kind of histograms."""
@@ -242,14 +242,14 @@ class PrometheusSource:
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
-        match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
+        match = plan.exporter_match if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
         # Dividing each bucket would cost Prometheus more than dividing the few values that result here.
         return query.at(window, since_seconds, match, per_second=role[1] != "buckets")
 
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful event query, so that each event counts once."""
-        passed = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
-        return passed if 0 < passed <= MAX_SINCE_SECONDS else self._collector.interval_seconds
+        seconds = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
+        return seconds if 0 < seconds <= MAX_SINCE_SECONDS else self._collector.interval_seconds
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
         """The recording rules if they exist and the mesh is large enough; if the query fails, the previous poll's."""
@@ -268,7 +268,7 @@ class PrometheusSource:
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
-    def _calls_before(self, found: Levels, at: datetime) -> KnownCalls:
+    def _calls_before(self, levels: Levels, at: datetime) -> KnownCalls:
         """The calls that were made before the first poll."""
         if self._read_rules is not None:  # their window is fixed
             return KnownCalls()
@@ -282,22 +282,22 @@ class PrometheusSource:
         answers = self._prometheus.ask(texts, before, self._collector.deadline_seconds)
         if any(answer.failed for answer in answers.values()):
             return KnownCalls()
-        made = {role[0]: self._columns.read(role, queries[role], one.samples) for role, one in answers.items()}
-        calls = self._rows.read({**found, **made})[1]
+        past = {role[0]: self._columns.read(role, queries[role], answer.samples) for role, answer in answers.items()}
+        calls = self._rows.read({**levels, **past})[1]
         return KnownCalls().see_calls(calls["requests"], before.timestamp())
 
-    def _assemble(self, found: Levels, at: datetime) -> MeshSnapshot:
-        known, rows = found[KUBERNETES], self._rows
-        services, calls = rows.read(found)
-        calls = rows.list_known(services, calls, known.get("relays", ()), at.timestamp())
+    def _assemble(self, levels: Levels, at: datetime) -> MeshSnapshot:
+        columns, rows = levels[KUBERNETES], self._rows
+        services, calls = rows.read(levels)
+        calls = rows.list_known(services, calls, columns.get("relays", ()), at.timestamp())
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
-        cluster = self._cluster.read(known, self.plan.container_window_seconds)
+        cluster = self._cluster.read(columns, self.plan.container_window_seconds)
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
             window = self.plan.window_seconds
-            cancelled = read_cancellations(services.get("cancelled"), services["requests"], keys, window)
-            return [*self._cluster.read_signals(cluster, keys), *cancelled]
+            cancellations = read_cancellations(services.get("cancelled"), services["requests"], keys, window)
+            return [*self._cluster.read_signals(cluster, keys), *cancellations]
 
         snapshot = assemble(
             {**services, **cluster.resources},
@@ -311,20 +311,21 @@ class PrometheusSource:
         self._cluster.workloads = cluster.workloads  # last: changes are reported once, with a snapshot
         return snapshot
 
-    def _learn_names(self, found: Levels, at: datetime, until: float) -> None:
+    def _learn_names(self, levels: Levels, at: datetime, until: float) -> None:
         """Learn which caller belongs to which service. Callers' workloads are queried when new callers appear."""
         names, query = self._rows.names, self._dialect.callers
-        if (serves := found[KUBERNETES].get("serves")) is not None:
+        if (serves := levels[KUBERNETES].get("serves")) is not None:
             names.add_served(serves)
         if query is None:
             return
-        calls = found[CALLS]["requests"]
-        new = [key for key in calls.table.name(calls.table.distinct(calls.part(0, 2))) if not names.is_known(key)]
-        if new:
+        calls = levels[CALLS]["requests"]
+        callers = calls.table.name(calls.table.distinct(calls.part(0, 2)))
+        if new_callers := [caller for caller in callers if not names.is_known(caller)]:
             text = self._text((CALLS, "callers"), query)
             answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
             if not answer.failed:  # else the next poll asks again
-                names.add_callers(self._columns.read((KUBERNETES, "callers"), query, answer.samples)["callers"], new)
+                columns = self._columns.read((KUBERNETES, "callers"), query, answer.samples)
+                names.add_callers(columns["callers"], new_callers)
 
     def _read_workloads_before(self, at: datetime) -> None:
         """Read the workloads one interval before the first poll, so that this poll can already report planned
@@ -332,11 +333,11 @@ class PrometheusSource:
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
         texts = {role: self._text(role, query) for role, query in queries.items()}
         before = at - timedelta(seconds=self._collector.interval_seconds)
-        known: dict[str, Column] = {}
+        columns: dict[str, Column] = {}
         for role, answer in self._prometheus.ask(texts, before, self._collector.deadline_seconds).items():
             if not answer.failed:
-                known |= self._columns.read(role, queries[role], answer.samples)
-        self._cluster.begin(known, self.plan.container_window_seconds)
+                columns |= self._columns.read(role, queries[role], answer.samples)
+        self._cluster.begin(columns, self.plan.container_window_seconds)
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
@@ -361,5 +362,5 @@ def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
     in a window in which it is no longer in flight."""
     if not {"in_flight", "long_requests"} <= services.keys():
         return services
-    known, long = services["in_flight"], services["long_requests"]
-    return {**services, "in_flight": known.only(~(long.at(known.numbers) > 0))}
+    in_flight, long = services["in_flight"], services["long_requests"]
+    return {**services, "in_flight": in_flight.only(~(long.at(in_flight.numbers) > 0))}

@@ -61,9 +61,9 @@ class Survey:
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
         match: matchers for the mesh's series.
-        others: matchers for series of Kubernetes and exporters.
-        absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
+        exporter_match: matchers for series of Kubernetes and exporters.
+        absent_labels: labels of the setting ``match`` that no series of the mesh has; they are not used.
+        unmatched_values: existing values of labels of the setting ``match``, if no series has the setting's value.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
         is_native: whether histograms are native; None: unknown.
         is_certain: whether the next survey may wait.
@@ -77,9 +77,9 @@ class Survey:
     same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
-    others: Match = EVERYTHING
-    absent: tuple[str, ...] = ()
-    unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exporter_match: Match = EVERYTHING
+    absent_labels: tuple[str, ...] = ()
+    unmatched_values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
     is_native: bool | None = None
     is_certain: bool = False
@@ -90,7 +90,7 @@ class Plan:
     """How a mesh is polled, according to the settings and its series."""
 
     match: Match  # for the mesh's series
-    others: Match  # for series of Kubernetes and exporters
+    exporter_match: Match  # for series of Kubernetes and exporters
     window_seconds: float  # of the mesh's rates
     container_window_seconds: float  # of containers' rates; they have their own scrape jobs
     behind_seconds: float = 0.0  # the newest snapshot's age if data arrive late; 0: as in the settings
@@ -98,13 +98,14 @@ class Plan:
 
 def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
     """The plan that follows from a survey. Explicit settings take precedence."""
-    given = collector.window_seconds
-    window, of_containers = (
-        given if is_set(collector, "window_seconds") else follow(given, one) for one in (survey.mesh, survey.containers)
+    configured_window = collector.window_seconds
+    window, container_window = (
+        configured_window if is_set(collector, "window_seconds") else follow(configured_window, freshness)
+        for freshness in (survey.mesh, survey.containers)
     )
     is_later = survey.lag_seconds and not is_set(collector, "behind_seconds")
     behind = collector.behind_seconds + survey.lag_seconds if is_later else 0.0
-    return Plan(survey.match, survey.others, window, of_containers, behind)
+    return Plan(survey.match, survey.exporter_match, window, container_window, behind)
 
 
 def is_set(collector: CollectorSettings, name: str) -> bool:
@@ -136,10 +137,10 @@ class Surveyor:
             dialect: the mesh's dialect, in the form in use.
             classic: the same dialect with queries for buckets.
         """
-        known = self.survey is not None and self.survey.is_certain
+        is_certain = self.survey is not None and self.survey.is_certain
         soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
-        changed = self.look(dialect, classic, at, AGAIN_SECONDS if known else soon)
-        return self._watch_servers(dialect, classic, at) or changed
+        is_changed = self.look(dialect, classic, at, AGAIN_SECONDS if is_certain else soon)
+        return self._watch_servers(dialect, classic, at) or is_changed
 
     def look(self, dialect: Dialect, classic: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
         """Survey the series unless the last attempt was less than ``apart`` s ago. Returns whether the plan has
@@ -173,13 +174,13 @@ class Surveyor:
         if replicas is None or self._looked_at == at:
             return False
         newest = " or ".join(
-            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
-            for one in range_selectors(dialect.services["requests"].promql)
+            f"max by ({replicas.label}) (timestamp({self._match.apply(selector)}))"
+            for selector in range_selectors(dialect.services["requests"].promql)
         )
         # Current data stop before the data of snapshots do.
-        asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
-        samples = asked["newest"].samples
-        servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
+        answers = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
+        samples = answers["newest"].samples
+        servers = [labels.get(replicas.label, "") for labels in label_values(samples, (replicas.label,))]
         have_stopped = replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True)))
         return have_stopped and self.look(dialect, classic, at, 0.0)
 
@@ -192,35 +193,38 @@ class Surveyor:
         match, requests, before = self._match, dialect.services["requests"], self.survey
         groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
-        unmatched: dict[str, tuple[str, ...]] = {}
+        unmatched_values: dict[str, tuple[str, ...]] = {}
         if match and not groups:
-            absent, unmatched = self._why_unmatched(requests, at)
+            absent, unmatched_values = self._why_unmatched(requests, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
                 groups = self._groups(requests, match, at)
         containers = self._groups(CONTAINERS, EVERYTHING, at)
         clusters, replicas = self._origins(dialect, match, groups, at, before)
-        chosen = restrict(match, clusters, replicas)
-        read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
-        mesh, of_containers = (
-            measure(some, at.timestamp(), self._collector.behind_seconds) for some in (read, of_pods)
+        used_match = restrict(match, clusters, replicas)
+        mesh_groups, container_groups = (
+            [group for group in some_groups if fits(group, used_match)] for some_groups in (groups, containers)
         )
-        lag = _lag(mesh, before) if is_live else 0.0
+        mesh_freshness, container_freshness = (
+            measure(some_groups, at.timestamp(), self._collector.behind_seconds)
+            for some_groups in (mesh_groups, container_groups)
+        )
+        lag = _lag(mesh_freshness, before) if is_live else 0.0
         return Survey(
             at,
-            mesh,
-            of_containers,
+            mesh_freshness,
+            container_freshness,
             clusters,
             replicas,
-            () if JOB in match.values else origins.jobs_with_same_rates(read),
+            () if JOB in match.values else origins.jobs_with_same_rates(mesh_groups),
             None if clusters or self._match else _clusters_of(containers),
-            chosen,
+            used_match,
             replace(restrict(self._match, clusters, replicas), allows_none=True),
             absent,
-            unmatched,
+            unmatched_values,
             lag,
-            self._find_form(classic, chosen, at, before),
-            _is_certain(requests, mesh, lag, is_live=is_live),
+            self._find_form(classic, used_match, at, before),
+            _is_certain(requests, mesh_freshness, lag, is_live=is_live),
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
@@ -244,10 +248,10 @@ class Surveyor:
         """The setting's labels that only series beside the mesh have, and the existing values of its other labels. A
         label without values exists nowhere, and so is misspelled."""
         labels = tuple(self._match.values)
-        selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
+        selectors = [EVERYTHING.apply(selector) for selector in range_selectors(query.promql)]
         if not selectors:
             return (), {}
-        text = " or ".join(f"count by ({', '.join(labels)}) ({one})" for one in selectors)
+        text = " or ".join(f"count by ({', '.join(labels)}) ({selector})" for selector in selectors)
         rows = label_values(self._ask({"values": text}, at)["values"].samples, labels)
         if not rows:
             return (), {}
@@ -257,12 +261,12 @@ class Surveyor:
             for label in labels
             if not values[label]
         }
-        found = self._ask(elsewhere, at)
-        absent = tuple(label for label in elsewhere if len(found[label].samples))
+        answers = self._ask(elsewhere, at)
+        absent = tuple(label for label in elsewhere if len(answers[label].samples))
         return absent, {
-            label: there
-            for label, there in values.items()
-            if label not in absent and not set(there) & set(self._match.values[label])
+            label: existing_values
+            for label, existing_values in values.items()
+            if label not in absent and not set(existing_values) & set(self._match.values[label])
         }
 
     def _origins(
@@ -290,22 +294,24 @@ class Surveyor:
         if self._cluster_label:
             parts = origins.parts_by(once, self._cluster_label)
             return Split(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
-        connected = "calls" in answers and origins.are_connected(
+        has_calls_between = "calls" in answers and origins.are_connected(
             label_values(answers["calls"].samples, (SOURCE_CLUSTER, DESTINATION_CLUSTER))
         )
-        known = before.clusters if before else None
-        return origins.find_clusters(once, cluster_labels, connected=connected, before=known), replicas
+        clusters = origins.find_clusters(
+            once, cluster_labels, has_calls_between=has_calls_between, before=before.clusters if before else None
+        )
+        return clusters, replicas
 
     def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
         """Whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
-        known, buckets = before.is_native if before else None, count_buckets(classic)
+        previous, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
             return None
         answer = self._prometheus.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
         if len(answer.samples) or answer.failed:
-            return known if answer.failed else False
+            return previous if answer.failed else False
         text = count_native(classic).at(0, match=match)
-        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else known
+        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else previous
 
 
 class _QueryFailed(Exception):
@@ -323,8 +329,8 @@ def _newest(at: datetime, now: float) -> datetime:
 
 def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
     """Whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
-    known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
-    return known or not range_selectors(requests.promql)
+    is_interval_known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
+    return is_interval_known or not range_selectors(requests.promql)
 
 
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
@@ -343,9 +349,9 @@ def _lag(mesh: Freshness, before: Survey | None) -> float:
     late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
     if not late:
         return 0.0
-    known = before.lag_seconds if before else 0.0
-    if known - 2 * interval - STEADY_SECONDS <= late <= known:
-        return known  # the age of the newest sample varies by an interval
+    known_lag = before.lag_seconds if before else 0.0
+    if known_lag - 2 * interval - STEADY_SECONDS <= late <= known_lag:
+        return known_lag  # the age of the newest sample varies by an interval
     earlier = before.mesh.late_seconds if before else 0.0
     is_steady = bool(earlier) and abs(late - earlier) <= interval + STEADY_SECONDS
     if mesh.late_share < MIN_LATE_SHARE and not is_steady:

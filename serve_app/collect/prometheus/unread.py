@@ -32,12 +32,14 @@ MAX_OTHERS = 3
 def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Describe metrics of these dialects that are spelled differently, and what to do; empty if there are none, or if
     the query fails."""
-    of_names = {name: _spellings(name) for one in dialects for part in (one, *one.beside) for name in _metrics(part)}
-    selector = f'{{__name__=~"{escape("|".join(of_names.values()))}",__name__!~"{"|".join(of_names)}"}}'
-    found = prometheus.ask({"names": f"topk(1, count by (__name__) ({selector}))"}, at, within)["names"].samples
-    if not len(found):
+    spellings = {
+        name: _spellings(name) for dialect in dialects for part in (dialect, *dialect.beside) for name in _metrics(part)
+    }
+    selector = f'{{__name__=~"{escape("|".join(spellings.values()))}",__name__!~"{"|".join(spellings)}"}}'
+    samples = prometheus.ask({"names": f"topk(1, count by (__name__) ({selector}))"}, at, within)["names"].samples
+    if not len(samples):
         return ""
-    name = read_labels(found.label_sets[0]).get("__name__", "")
+    name = read_labels(samples.label_sets[0]).get("__name__", "")
     return (
         f"found {name}, but names with dots (UTF-8), escaped dots or without their unit are not read; set "
         "translation_strategy = UnderscoreEscapingWithSuffixes in the section otlp of Prometheus, or "
@@ -48,26 +50,30 @@ def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at
 def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Describe metrics that may count requests but that no source reads, or not with these labels; empty if there are
     none, or if a query fails."""
-    names = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
-    query = f"topk({MAX_OTHERS}, count by (__name__) ({{{names}}}))"
+    selector = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
+    query = f"topk({MAX_OTHERS}, count by (__name__) ({{{selector}}}))"
     answer = prometheus.ask({"names": query}, at, within)["names"]
-    found = sorted(read_labels(one).get("__name__", "") for one in answer.samples.label_sets)
-    read = [
-        (name, text) for one in dialects for text in one.signature for name in matched_metrics(text) if name in found
+    names = sorted(read_labels(label_set).get("__name__", "") for label_set in answer.samples.label_sets)
+    readable = [
+        (name, text)
+        for dialect in dialects
+        for text in dialect.signature
+        for name in matched_metrics(text)
+        if name in names
     ]
-    if read:
-        example = _example(prometheus.ask({"example": f"topk(1, {read[0][0]})"}, at, within)["example"])
-        signatures = dict.fromkeys(EVERYTHING.apply(text) for name, text in read if name == read[0][0])
-        return f"{example or read[0][0]}, where a source reads {' or '.join(signatures)}"
-    return f"{', '.join(found)}, which no source reads" if found else ""
+    if readable:
+        example = _example(prometheus.ask({"example": f"topk(1, {readable[0][0]})"}, at, within)["example"])
+        signatures = dict.fromkeys(EVERYTHING.apply(text) for name, text in readable if name == readable[0][0])
+        return f"{example or readable[0][0]}, where a source reads {' or '.join(signatures)}"
+    return f"{', '.join(names)}, which no source reads" if names else ""
 
 
 def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
     """Series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query fails."""
     for part in (dialect, *dialect.beside):
-        texts = {str(i): f"topk(1, {match.apply(one)})" for i, one in enumerate(part.signature)}
+        texts = {str(i): f"topk(1, {match.apply(selector)})" for i, selector in enumerate(part.signature)}
         selectors = range_selectors(part.services["requests"].promql)
-        texts["read"] = " or ".join(f"count({match.apply(one)})" for one in selectors)
+        texts["read"] = " or ".join(f"count({match.apply(selector)})" for selector in selectors)
         answers = prometheus.ask(texts, at, within) if selectors else {}
         read = answers.pop("read", None)
         example = next(filter(None, map(_example, answers.values())), "")
@@ -76,16 +82,16 @@ def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, wi
     return ""
 
 
-def describe_nameless(dropped: DroppedSeries) -> tuple[str, str]:
+def describe_nameless(dropped_series: DroppedSeries) -> tuple[str, str]:
     """Describe series that name no service, and what to do."""
-    example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
-    missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
-    found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
-    return found, f"they are left out; the scrape configuration must add {missing}"
+    example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped_series.labels.items()))
+    missing = " and ".join(label.replace("|", " or ") for label in dropped_series.missing)
+    problem = f"{dropped_series.count} of {dropped_series.of} series name no service, for example {{{example}}}"
+    return problem, f"they are left out; the scrape configuration must add {missing}"
 
 
 def _explain(dialect: Dialect, selector: str, example: str) -> str:
-    labels = [one.replace("|", " or ") for one in dialect.services["requests"].labels[:2] if one[0] != "="]
+    labels = [label.replace("|", " or ") for label in dialect.services["requests"].labels[:2] if label[0] != "="]
     with_labels = f" with the labels {' and '.join(labels)}" if labels and labels != [*CALLEE] else ""
     return (
         f"found {example}, but the source {dialect.name} reads {EVERYTHING.apply(selector)}{with_labels}; "
@@ -98,8 +104,8 @@ def _example(answer: QueryAnswer) -> str:
     if not len(answer.samples):
         return ""
     labels = read_labels(answer.samples.label_sets[0])
-    shown = [f"{name}={json.dumps(value)}" for name, value in labels.items() if name not in _OF_SCRAPES][:MAX_LABELS]
-    return f"{labels.get('__name__', '')}{{{','.join(shown)}}}"
+    matchers = [f"{name}={json.dumps(value)}" for name, value in labels.items() if name not in _OF_SCRAPES]
+    return f"{labels.get('__name__', '')}{{{','.join(matchers[:MAX_LABELS])}}}"
 
 
 def _metrics(dialect: Dialect) -> list[str]:
@@ -109,7 +115,7 @@ def _metrics(dialect: Dialect) -> list[str]:
 
 def _spellings(name: str) -> str:
     """A regular expression for other spellings of a metric's name."""
-    first, *rest = name.split("_")
-    is_long = len(rest) >= MIN_PARTS
-    more = (f"(?:{_SEPARATOR}{part})?" if part in _UNITS and is_long else f"{_SEPARATOR}{part}" for part in rest)
-    return f"(?:U__)?{first}{''.join(more)}"
+    first, *parts = name.split("_")
+    optional = _UNITS if len(parts) >= MIN_PARTS else ()
+    endings = (f"(?:{_SEPARATOR}{part})?" if part in optional else f"{_SEPARATOR}{part}" for part in parts)
+    return f"(?:U__)?{first}{''.join(endings)}"

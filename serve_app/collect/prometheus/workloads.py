@@ -29,13 +29,13 @@ class Controller:
     """The specification of a workload.
 
     Attributes:
-        desired: desired replicas.
+        replicas: desired replicas.
         generation: the object's generation, which rises with each change to its specification; for an unknown owner of
             replica sets, when the newest one was created (Unix, s).
-        by_autoscaler: whether an autoscaler set ``desired``.
+        by_autoscaler: whether an autoscaler set ``replicas``.
     """
 
-    desired: int
+    replicas: int
     generation: int
     by_autoscaler: bool = field(default=False, compare=False)
 
@@ -52,30 +52,32 @@ def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
 def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
     """One row per workload and service: ``[S]`` index of the workload in ``[R]``, and ``[S]`` service."""
     numbers = keys.distinct(workloads)
-    served = [[keys.number(tuple(one)) for one in services_of(name, serving)] for name in keys.name(numbers)]
+    services_by_workload = [
+        keys.numbers(map(tuple, services_of(name, serving))).tolist() for name in keys.name(numbers)
+    ]
     rows, services = [], []
-    for place in range(max(map(len, served), default=0)):
+    for place in range(max(map(len, services_by_workload), default=0)):
         service = np.full(len(keys), -1)
-        service[numbers] = [of[place] if place < len(of) else -1 for of in served]
+        service[numbers] = [its[place] if place < len(its) else -1 for its in services_by_workload]
         rows.append(np.flatnonzero(service[workloads] >= 0))
         services.append(service[workloads[rows[-1]]])
     none = np.empty(0, np.int64)
     return np.concatenate([none, *rows]), np.concatenate([none, *services])
 
 
-def by_service(column: Column, serving: WorkloadServices, how: Join) -> Column:
+def by_service(column: Column, serving: WorkloadServices, join: Join) -> Column:
     """Join values by service; the keys begin with workloads."""
-    rest = column.part(2)
+    suffix = column.part(2)
     rows, services = serve(column.table, column.part(0, 2), serving)
-    return Column.join(column.table, column.table.join(services, rest[rows]), column.array[rows], how)
+    return Column.join(column.table, column.table.join(services, suffix[rows]), column.array[rows], join)
 
 
 def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:
     """Each workload's services, from joined keys of workload and service."""
-    found: dict[Key, list[Key]] = {}
+    serving: dict[Key, list[Key]] = {}
     for key in pairs or ():
-        found.setdefault(key[:2], []).append(key[2:])
-    return found
+        serving.setdefault(key[:2], []).append(key[2:])
+    return serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +88,17 @@ class WorkloadState:
         controllers: specification of each workload.
         services: services of each workload, including workloads without traffic now. A missing workload serves the
             service of its own name.
-        cordoned: workloads with pods on cordoned nodes.
+        cordoned_workloads: workloads with pods on cordoned nodes.
         held_polls: number of polls in a row that held back missing controllers.
     """
 
     controllers: Controllers = field(default_factory=dict)
     services: WorkloadServices = field(default_factory=dict)
-    cordoned: Set[Key] = frozenset()
+    cordoned_workloads: Set[Key] = frozenset()
     held_polls: int = 0
 
     def update(
-        self, controllers: Controllers, services: WorkloadServices, cordoned: Set[Key] | None
+        self, controllers: Controllers, services: WorkloadServices, cordoned_workloads: Set[Key] | None
     ) -> tuple[list[PlannedChange], "WorkloadState"]:
         """Compare with the next instant.
 
@@ -107,76 +109,79 @@ class WorkloadState:
         Returns:
             The planned changes in between, and the next state.
         """
-        cordoned = self.cordoned if cordoned is None else cordoned
-        known = {**self.services, **services}
+        cordoned_workloads = self.cordoned_workloads if cordoned_workloads is None else cordoned_workloads
+        known_services = {**self.services, **services}
         if not controllers:
             return [], WorkloadState(
-                self.controllers, known if self.controllers else services, cordoned, self.held_polls
+                self.controllers, known_services if self.controllers else services, cordoned_workloads, self.held_polls
             )
         missing, held_polls = self._hold_back(controllers)
-        now = {**missing, **controllers}
+        present = {**missing, **controllers}
         changes = []
         if self.controllers:
-            changes = _changes(self.controllers, now, known)
-            changes += _new_backends(services.keys() & self.controllers.keys() - self.services.keys(), known)
-            changes += _node_drains(cordoned - self.cordoned, known, {change.service for change in changes})
-        present = {workload: its_services for workload, its_services in known.items() if workload in now}
-        return changes, WorkloadState(now, present, cordoned, held_polls)
+            changes = _changes(self.controllers, present, known_services)
+            changes += _new_backends(services.keys() & self.controllers.keys() - self.services.keys(), known_services)
+            changed_services = {change.service for change in changes}
+            changes += _node_drains(cordoned_workloads - self.cordoned_workloads, known_services, changed_services)
+        serving = {workload: its for workload, its in known_services.items() if workload in present}
+        return changes, WorkloadState(present, serving, cordoned_workloads, held_polls)
 
-    def _hold_back(self, now: Controllers) -> tuple[Controllers, int]:
+    def _hold_back(self, controllers: Controllers) -> tuple[Controllers, int]:
         """Missing controllers that still count as present, and the new ``held_polls``."""
-        gone = {key: was for key, was in self.controllers.items() if key not in now}
-        if len(gone) <= max(MAX_GONE, SHARE_GONE * len(self.controllers)) or self.held_polls >= HOLD_BACK_POLLS:
+        missing = {key: controller for key, controller in self.controllers.items() if key not in controllers}
+        if len(missing) <= max(MAX_GONE, SHARE_GONE * len(self.controllers)) or self.held_polls >= HOLD_BACK_POLLS:
             return {}, 0
-        return gone, self.held_polls + 1
+        return missing, self.held_polls + 1
 
 
-def _changes(before: Controllers, now: Controllers, workload_services: WorkloadServices) -> list[PlannedChange]:
-    changed_keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+def _changes(before: Controllers, after: Controllers, workload_services: WorkloadServices) -> list[PlannedChange]:
+    changed_keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     if not changed_keys:
         return []
     workloads: dict[Key, list[Key]] = {}
-    for key in before.keys() | now.keys():
+    for key in before.keys() | after.keys():
         for service in services_of(key, workload_services):
             workloads.setdefault(service, []).append(key)
     changes = []
     for service, its in sorted(workloads.items()):
-        changed = sorted(changed_keys.intersection(its))
-        if changed and (kind := _kind(its, before, now)):
-            reason = "; ".join(f"{key[1]}: {_describe(before.get(key), now.get(key))}" for key in changed)
+        changed_workloads = sorted(changed_keys.intersection(its))
+        if changed_workloads and (kind := _kind(its, before, after)):
+            reason = "; ".join(f"{key[1]}: {_describe(before.get(key), after.get(key))}" for key in changed_workloads)
             changes.append(PlannedChange(kind, "/".join(service), reason))
     return changes
 
 
-def _kind(workloads: Iterable[Key], before: Controllers, now: Controllers) -> str:
+def _kind(workloads: Iterable[Key], before: Controllers, after: Controllers) -> str:
     """The kind of change in a service's workloads; empty if it cannot affect traffic."""
-    was, is_now = (
-        {key: controllers[key].desired for key in workloads if key in controllers} for controllers in (before, now)
+    replicas_before, replicas_after = (
+        {key: controllers[key].replicas for key in workloads if key in controllers} for controllers in (before, after)
     )
-    running, runs = ({key for key, desired in one.items() if desired} for one in (was, is_now))
-    if not runs:
-        if running:
-            return RETIREMENT if is_now else DELETION
+    running_before, running_after = (
+        {key for key, count in replicas_of.items() if count} for replicas_of in (replicas_before, replicas_after)
+    )
+    if not running_after:
+        if running_before:
+            return RETIREMENT if replicas_after else DELETION
         return ""  # no replica ran before
-    if not was:
+    if not replicas_before:
         return NEW_SERVICE
-    if running and running != runs:
+    if running_before and running_before != running_after:
         return DEPLOY  # another version, beside the old one or instead of it
-    more = sum(is_now.values()) - sum(was.values())
+    more = sum(replicas_after.values()) - sum(replicas_before.values())
     return SCALE_OUT if more > 0 else SCALE_IN if more < 0 else DEPLOY
 
 
-def _describe(before: Controller | None, now: Controller | None) -> str:
-    if now is None:
+def _describe(before: Controller | None, after: Controller | None) -> str:
+    if after is None:
         return "controller deleted"
     if before is None:
-        return f"new controller with {now.desired} replicas"
-    if now.desired != before.desired:
-        by = " by the autoscaler" if now.by_autoscaler else ""
-        return f"replicas changed from {before.desired} to {now.desired}{by}"
-    if now.generation >= FIRST_TIME:
+        return f"new controller with {after.replicas} replicas"
+    if after.replicas != before.replicas:
+        by = " by the autoscaler" if after.by_autoscaler else ""
+        return f"replicas changed from {before.replicas} to {after.replicas}{by}"
+    if after.generation >= FIRST_TIME:
         return "another replica set"
-    return f"generation {before.generation} to {now.generation}"
+    return f"generation {before.generation} to {after.generation}"
 
 
 def _new_backends(workloads: Set[Key], workload_services: WorkloadServices) -> list[PlannedChange]:
@@ -190,8 +195,10 @@ def _new_backends(workloads: Set[Key], workload_services: WorkloadServices) -> l
     ]
 
 
-def _node_drains(cordoned: Set[Key], workload_services: WorkloadServices, changed: Set[str]) -> list[PlannedChange]:
+def _node_drains(
+    newly_cordoned: Set[Key], workload_services: WorkloadServices, changed_services: Set[str]
+) -> list[PlannedChange]:
     """Drains of services with pods on newly cordoned nodes, except services with another planned change."""
-    services = {"/".join(service) for key in cordoned for service in services_of(key, workload_services)}
+    services = {"/".join(service) for key in newly_cordoned for service in services_of(key, workload_services)}
     reason = "has pods on a cordoned node"
-    return [PlannedChange(NODE_DRAIN, service, reason) for service in sorted(services - changed)]
+    return [PlannedChange(NODE_DRAIN, service, reason) for service in sorted(services - changed_services)]

@@ -51,18 +51,18 @@ async def read_failing_trace(traces: MeshTraceSettings, question: ToolQuestion, 
         "limit": MAX_READ,
     }
     answer = await ask(traces.target, "/api/traces", parameters, _JaegerAnswer, within)
-    known = [one for one in answer.data or () if TRACE_ID.fullmatch(one.id) and one.spans]
-    newest = max(known, key=lambda one: min(span.start_time for span in one.spans), default=None)
+    traces_with_spans = [trace for trace in answer.data or () if TRACE_ID.fullmatch(trace.id) and trace.spans]
+    newest = max(traces_with_spans, key=lambda trace: min(span.start_time for span in trace.spans), default=None)
     return ToolAnswer(traces.name, trace=None if newest is None else _failing(newest, service))
 
 
 def _failing(trace: _JaegerTrace, service: str) -> FailingTrace:
     """The trace, with the last span of the service that failed, or else of any service."""
     root = min(trace.spans, key=lambda span: span.start_time)
-    tags = {id(span): {one.key: one.value for one in span.tags or ()} for span in trace.spans}
-    names = {key: one.service_name for key, one in trace.processes.items()}
-    failed = [span for span in trace.spans if tags[id(span)].get("error") in (True, "true")] or [root]
-    last = max(failed, key=lambda span: (names.get(span.process) == service, span.start_time))
+    tags = {id(span): {tag.key: tag.value for tag in span.tags or ()} for span in trace.spans}
+    names = {key: process.service_name for key, process in trace.processes.items()}
+    failing_spans = [span for span in trace.spans if tags[id(span)].get("error") in (True, "true")] or [root]
+    last = max(failing_spans, key=lambda span: (names.get(span.process) == service, span.start_time))
     return FailingTrace(
         trace.id,
         instant_of(1000 * root.start_time),

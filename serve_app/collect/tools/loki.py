@@ -55,10 +55,10 @@ async def read_error_lines(logs: MeshLogSettings, question: ToolQuestion, within
 
 def _newest_lines(lines: Iterable[_LokiLine]) -> list[LogLine]:
     """Return the newest distinct lines. Raises the errors of :func:`ask`."""
-    counted: dict[str, tuple[int, str, int]] = {}
+    newest_by_text: dict[str, tuple[int, str, int]] = {}
     for line in lines:
         at, key = read_nanoseconds(line.at), _VARIES.sub("#", line.text[:2000])
-        newest, text, count = counted.get(key, (at, line.text, 0))
-        counted[key] = (*max((newest, text), (at, line.text)), count + 1)
-    first = sorted(counted.values(), reverse=True)[:MAX_SHOWN]
-    return [LogLine(instant_of(at), plain_text(text), count) for at, text, count in first]
+        newest, text, count = newest_by_text.get(key, (at, line.text, 0))
+        newest_by_text[key] = (*max((newest, text), (at, line.text)), count + 1)
+    newest_first = sorted(newest_by_text.values(), reverse=True)[:MAX_SHOWN]
+    return [LogLine(instant_of(at), plain_text(text), count) for at, text, count in newest_first]

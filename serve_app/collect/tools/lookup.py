@@ -87,8 +87,8 @@ class ToolLookup:
     async def _renew(self, lookup: _Lookup, settings: MeshSettings, question: ToolQuestion) -> ToolAnswers:
         try:
             tools = (settings.logs, settings.traces)
-            found = await asyncio.gather(*(ask_tool(tool, question, self._within) for tool in tools))
-            lookup.answers = ToolAnswers(*found)
+            answers = await asyncio.gather(*(ask_tool(tool, question, self._within) for tool in tools))
+            lookup.answers = ToolAnswers(*answers)
             return lookup.answers
         finally:
             lookup.task, lookup.fresh_until = None, time.monotonic() + FRESH_SECONDS

@@ -124,7 +124,7 @@ def plain_text(text: str) -> str:
     """Return an untrusted text in one line: without control characters, and without its middle if it is long."""
     if len(text) > 4 * MAX_TEXT:
         text = f"{text[: 2 * MAX_TEXT]} {text[-2 * MAX_TEXT :]}"
-    words = " ".join("".join(one if one.isprintable() else " " for one in _COLOUR.sub("", text)).split())
+    words = " ".join("".join(char if char.isprintable() else " " for char in _COLOUR.sub("", text)).split())
     begin = 2 * MAX_TEXT // 3
     return words if len(words) <= MAX_TEXT else f"{words[:begin]} … {words[begin + 3 - MAX_TEXT :]}"
 

@@ -71,14 +71,16 @@ async def read_failing_trace(traces: MeshTraceSettings, question: ToolQuestion, 
         "spss": 1,
     }
     answer = await ask(traces.target, "/api/search", parameters, _TempoAnswer, within)
-    known = [one for one in answer.traces or () if TRACE_ID.fullmatch(one.id)]
-    newest = max(known, key=lambda one: read_nanoseconds(one.start_time_unix_nano), default=None)
+    valid_traces = [trace for trace in answer.traces or () if TRACE_ID.fullmatch(trace.id)]
+    newest = max(valid_traces, key=lambda trace: read_nanoseconds(trace.start_time_unix_nano), default=None)
     return ToolAnswer(traces.name, trace=None if newest is None else _failing(newest, question))
 
 
 def _failing(trace: _TempoTrace, question: ToolQuestion) -> FailingTrace:
-    spans = [span for each in trace.span_sets for span in each.spans]
-    values = {one.key: one.value.string_value or str(one.value.int_value) for span in spans for one in span.attributes}
+    spans = [span for span_set in trace.span_sets for span in span_set.spans]
+    values = {
+        pair.key: pair.value.string_value or str(pair.value.int_value) for span in spans for pair in span.attributes
+    }
     return FailingTrace(
         trace.id,
         instant_of(read_nanoseconds(trace.start_time_unix_nano)),

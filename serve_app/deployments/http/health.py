@@ -62,6 +62,6 @@ class Health:
 
         async def ask_replays() -> dict[str, float]:
             states = await backend.collector_states()
-            return {state.mesh: state.replayed for state in states if state.replayed is not None}
+            return {state.mesh: state.replayed_share for state in states if state.replayed_share is not None}
 
         self.scorers, self.replays = SharedAnswer(ask_scorers), SharedAnswer(ask_replays)

@@ -110,4 +110,8 @@ def test_names_that_are_no_services_are_known_by_kind() -> None:
         ("shop", "localhost"),
     ]:
         labels.read((namespace,), (name,))
-    assert labels.folded == {"203.0.113.1": "addresses", "3f4e8a1b2c9d": "hashes", "cart-7d9f8b6c5d-x7k2p": "pods"}
+    assert labels.folded_names == {
+        "203.0.113.1": "addresses",
+        "3f4e8a1b2c9d": "hashes",
+        "cart-7d9f8b6c5d-x7k2p": "pods",
+    }

@@ -170,7 +170,7 @@ def test_jobs_that_scrape_the_same_targets_are_a_warning() -> None:
 
 
 def test_a_matcher_without_series_names_the_values_that_exist() -> None:
-    survey = replace(SOUND, match=Match({"cluster": ("prdo",)}), unmatched={"cluster": ("dev", "prod")})
+    survey = replace(SOUND, match=Match({"cluster": ("prdo",)}), unmatched_values={"cluster": ("dev", "prod")})
     one = by_subject(found(survey))["match"]
     assert one.outcome == "warning"
     assert '"prdo"' in one.found

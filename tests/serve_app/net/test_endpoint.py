@@ -55,8 +55,8 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({"X Scope": "a"}, "expected a name of a header"),
-        ({"": "a"}, "expected a name of a header"),
+        ({"X Scope": "a"}, "expected a header name"),
+        ({"": "a"}, "expected a header name"),
         ({"X-A": "ä"}, "X-A: expected printable ASCII"),
         ({"X-A": "a\r\nX-B: b"}, "X-A: expected printable ASCII"),
         ({"X-A": " a"}, "X-A: expected printable ASCII"),

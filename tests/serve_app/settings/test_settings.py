@@ -149,7 +149,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
         ({"store": {"username": "me"}}, ["store", "username: password_file is missing"]),
         ({"serve": {"port": 70000}, "limits": {"max_services": -1}}, ["serve.port", "limits.max_services"]),
-        (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a name of a header"]),
+        (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a header name"]),
         (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
         (mesh({"key_file": "/key"}), ["meshes.shop", "key_file: certificate_file is missing"]),
         (mesh({"oauth2": OAUTH2, "username": "me"}), ["shop", "expected one of", "got username and oauth2"]),

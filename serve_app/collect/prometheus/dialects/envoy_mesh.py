@@ -22,8 +22,8 @@ def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
     A metrics profile may leave out ``upstream_rq_completed``; the sum over all response classes is the same number.
     """
     queries = view_queries(keys, cluster_view(selector))
-    completed, classes = queries["requests"], f"{_CLUSTER}_rq_xx{{$match {selector}}}"
-    return {**queries, "requests": Query(f"{completed.promql} or {keys.sum(rates(classes))}", keys.labels)}
+    requests, classes = queries["requests"], f"{_CLUSTER}_rq_xx{{$match {selector}}}"
+    return {**queries, "requests": Query(f"{requests.promql} or {keys.sum(rates(classes))}", keys.labels)}
 
 
 def cluster_view(selector: str) -> View:

@@ -21,10 +21,10 @@ def front_door(
     name: str,
     controller: str,
     callee: Names,
-    passed: View,
+    forwarded_requests: View,
     signature: tuple[str, ...],
     *,
-    whole: View | None = None,
+    all_requests: View | None = None,
     joined_names: bool = False,
     gaps: tuple[Gap, ...] = (),
 ) -> Dialect:
@@ -32,16 +32,17 @@ def front_door(
 
     Args:
         controller: name to use if the scrape adds neither a pod nor a job.
-        callee: the service behind it, from the labels of ``passed``.
-        passed: requests that it passes on.
-        whole: all requests; None: only the requests that it passes on.
+        callee: the service behind it, from the labels of ``forwarded_requests``.
+        forwarded_requests: requests that it passes on.
+        all_requests: None: only the requests that it passes on.
         signature, joined_names, gaps: see :class:`Dialect`.
     """
     door = Keys(_workload(CALLEE, controller))
+    views = (all_requests, forwarded_requests) if all_requests else (forwarded_requests,)
     return Dialect(
         name,
-        both(view_queries(door, *((whole,) if whole else ()), passed), view_queries(Keys(callee), passed)),
-        view_queries(Keys(_workload(CALLER, controller) + callee), passed),
+        both(view_queries(door, *views), view_queries(Keys(callee), forwarded_requests)),
+        view_queries(Keys(_workload(CALLER, controller) + callee), forwarded_requests),
         signature,
         front_door=True,
         joined_names=joined_names,

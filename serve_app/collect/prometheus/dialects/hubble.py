@@ -43,11 +43,11 @@ def hubble() -> Dialect:
         )
 
     callee, caller = _names("destination", CALLEE), _names("source", CALLER)
-    server, client, other = 'reporter="server"', 'reporter="client"', 'reporter!~"server|client"'
+    server, client, unnamed_reporter = 'reporter="server"', 'reporter="client"', 'reporter!~"server|client"'
     return Dialect(
         "hubble",
-        view_queries(Keys(callee), view(server), view(client), view(other)),
-        view_queries(Keys(caller + callee), view(client), view(server), view(other)),
+        view_queries(Keys(callee), view(server), view(client), view(unnamed_reporter)),
+        view_queries(Keys(caller + callee), view(client), view(server), view(unnamed_reporter)),
         (f'{_REQUESTS}{{$match status!=""}}',),
         external=frozenset({LATE}),  # an end without a name in any context
         gaps=(

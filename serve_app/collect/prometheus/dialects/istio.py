@@ -36,14 +36,14 @@ def istio(*, ambient: bool = False) -> Dialect:
     source = ("source_workload_namespace", "source_canonical_service")
     workload = ("destination_workload_namespace", "destination_workload")
     reporters = ("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ()))
-    called, calling = (f'$match reporter=~"{"|".join(names)}"' for names in reporters)
-    callee, caller = f"{called},{_REAL}", f"{calling},{_REAL}"
+    server_side, caller_side = (f'$match reporter=~"{"|".join(names)}"' for names in reporters)
+    callee, caller = f"{server_side},{_REAL}", f"{caller_side},{_REAL}"
     calls = _queries(caller, (*source, *destination, REPORTER))
     del calls["in_flight"], calls["cancelled"]
     # Hosts are read only where labels are not filled, because they make answers longer.
     by_host = (*source, f"{_NAMESPACE}|{_HOST}", f"{_NAME}|{_HOST}", REPORTER)
-    for which in _UNFILLED:
-        calls = both(calls, _queries(f"{calling},{which}", by_host))
+    for matchers in _UNFILLED:
+        calls = both(calls, _queries(f"{caller_side},{matchers}", by_host))
     serving, running = (*workload, *destination), (*source, "source_workload_namespace", "source_workload")
     running_labels = by((*source, "source_workload"))
     return Dialect(
@@ -70,26 +70,26 @@ def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
     )
     # A stream ends with one of these statuses when its server restarts, or at a connection's maximum age. That is not a
     # failure, so long requests are left out if durations are measured.
-    closed = f'{selector},response_code!~"5..|0",grpc_response_status=~"{_CLOSED}"'
-    short = f'{duration}_bucket{{{closed},le=~"$long_milliseconds"}}'
+    closed_streams = f'{selector},response_code!~"5..|0",grpc_response_status=~"{_CLOSED}"'
+    short = f'{duration}_bucket{{{closed_streams},le=~"$long_milliseconds"}}'
     short = f"min by ({keys}) (sum by ({keys}, le) (rate({short}[$window])))"
-    closed = f"({short} or sum by ({keys}) (rate(istio_requests_total{{{closed}}}[$window])))"
+    closed_streams = f"({short} or sum by ({keys}) (rate(istio_requests_total{{{closed_streams}}}[$window])))"
     # A websocket ends when its client leaves, which does not count as giving up.
-    cancelled = (
+    cancellations = (
         f'{requests},response_code!~"5..|101",response_flags=~"{_LEFT}",grpc_response_status!~"{_CLOSED}|{_FAULT}"}}',
         f'{requests},response_code="499",response_flags!~"{_LEFT}"}}',
         f'{requests},response_code!~"5..|0|101|499",response_flags!~"{_LEFT}",grpc_response_status="1"}}',
     )
-    failed, given_up = (
-        " or ".join(f"rate({series}[$window])" for series in several) for several in (failures, cancelled)
+    failure_rates, cancellation_rates = (
+        " or ".join(f"rate({series}[$window])" for series in several) for several in (failures, cancellations)
     )
     buckets = f"sum by ({by(labels, 'le')}) (rate({duration}_bucket{{{selector}}}[$window]))"
     in_flight = f"sum by ({keys}) (rate({duration}_sum{{{selector}}}[$window]))"
     return {
         "requests": Query(f"sum by ({keys}) (rate({requests}}}[$window]))", labels),
-        "failures": Query(f"sum by ({keys}) ({failed} or {closed}) > 0", labels),
+        "failures": Query(f"sum by ({keys}) ({failure_rates} or {closed_streams}) > 0", labels),
         "buckets": Query(buckets, labels, MILLISECONDS),
-        "cancelled": Query(f"sum by ({keys}) ({given_up}) > 0", labels),
+        "cancelled": Query(f"sum by ({keys}) ({cancellation_rates}) > 0", labels),
         "in_flight": Query(in_flight, labels, MILLISECONDS),
     }
 

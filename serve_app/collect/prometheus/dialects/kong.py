@@ -21,10 +21,10 @@ def kong() -> Dialect:
     """
 
     def view(latency: str, matchers: str = "") -> View:
-        failed = f'{matchers}code=~"5.."'
+        failure_matchers = f'{matchers}code=~"5.."'
         return View(
             rates(f"{_REQUESTS}{{$match {matchers}}}".replace(" }", "}")),
-            rates(f"{_REQUESTS}{{$match {failed}}}"),
+            rates(f"{_REQUESTS}{{$match {failure_matchers}}}"),
             ((rates(f"kong_{latency}_latency_ms_bucket{{$match {matchers}}}".replace(" }", "}")), MILLISECONDS),),
         )
 
@@ -34,7 +34,7 @@ def kong() -> Dialect:
         _service(),
         view("upstream", 'route!="",'),
         (f"{_REQUESTS}{{$match}}",),
-        whole=view("request"),
+        all_requests=view("request"),
         gaps=(
             Gap(
                 "latencies",

@@ -72,8 +72,8 @@ def _queries(
 
     def join_callees(metric: str, matcher: str = "", *more: str) -> str:
         parts = (
-            _by_workload(metric, ",".join(filter(None, (direction, which, matcher))), (*names, *more))
-            for which, names in callees
+            _by_workload(metric, ",".join(filter(None, (direction, callee_matcher, matcher))), (*names, *more))
+            for callee_matcher, names in callees
         )
         return " or ".join(parts)
 
@@ -94,10 +94,11 @@ def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counte
         return f"rate({series}[$window])" if is_counter else series
 
     nameless = ",".join((matchers, *(f'{kind}=""' for kind in _KINDS)))
-    named = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
+    with_workload = f"sum by ({', '.join(('namespace', *_KINDS, *more))}) ({value(matchers)})"
     # Sums of series without a workload have no workload label.
-    others = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
+    without_workload = f"sum by ({', '.join(('namespace', *more))}) ({metric}{{$match {nameless}}})"
     by_pod = f"sum by ({', '.join(('namespace', 'pod', *_OF_RUNS, _ROOT, *more))}) ({value(nameless)})"
     for label, end in _ENDS:
         by_pod = f'label_replace({by_pod}, "workload", "$1", "{label}", "(.+){end}")'
-    return f"({named} unless {others} or sum by ({', '.join(('namespace', 'workload', *more))}) ({by_pod}))"
+    by_pod = f"sum by ({', '.join(('namespace', 'workload', *more))}) ({by_pod})"
+    return f"({with_workload} unless {without_workload} or {by_pod})"

@@ -29,7 +29,7 @@ def nginx_ingress() -> Dialect:
     Source: ``internal/ingress/metric/collectors/socket.go`` of ingress-nginx and
     https://kubernetes.github.io/ingress-nginx/user-guide/monitoring/.
     """
-    matched = 'ingress!~"-?",'  # of the default backend, it is empty or a hyphen
+    of_ingresses = 'ingress!~"-?",'  # of the default backend, it is empty or a hyphen
 
     def view(matchers: str, *durations: str) -> View:
         every = f"{{$match {matchers}}}".replace(" }", "}")
@@ -39,7 +39,7 @@ def nginx_ingress() -> Dialect:
             tuple((rates(f"{_METRIC}_{duration}_duration_seconds_bucket{every}"), SECONDS) for duration in durations),
         )
 
-    all_requests, to_services = view("", "request"), view(matched, "response", "request")
+    all_requests, to_services = view("", "request"), view(of_ingresses, "response", "request")
     controller, callee = _controller(CALLEE), _service()
     services = both(view_queries(Keys(controller), all_requests), view_queries(Keys(callee), to_services))
     return Dialect(
@@ -51,7 +51,7 @@ def nginx_ingress() -> Dialect:
         gaps=(
             Gap(
                 "names of services",
-                f'count({_METRIC}_requests{{$match {matched}service=~"-?",exported_service=~"-?"}})',
+                f'count({_METRIC}_requests{{$match {of_ingresses}service=~"-?",exported_service=~"-?"}})',
                 "calls of the controller to these services are missing",
                 "let the Ingress name a Service as its backend",
             ),

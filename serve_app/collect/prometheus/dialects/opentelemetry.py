@@ -59,16 +59,16 @@ _SERVERS = (*_REAL, f'{_OF_VIRTUAL},server!="{UNKNOWN}"')
 
 
 def _rate(metric: str, *matchers: str) -> str:
-    return " or ".join(f"rate({_METRIC}_{metric}{{$match {one}}}[$window])" for one in matchers)
+    return " or ".join(f"rate({_METRIC}_{metric}{{$match {matcher}}}[$window])" for matcher in matchers)
 
 
 def _outside_by_name() -> str:
     """Callers that are not services in versions without connection types: the names of virtual nodes that are never
     called. Empty if any series has a connection type."""
     names = f"{USER}|{UNKNOWN}"
-    named = f'count by (server) ({_METRIC}_total{{$match server=~"{names}"}})'
-    called = f'label_replace({named}, "client", "$1", "server", "(.*)")'
+    virtual_servers = f'count by (server) ({_METRIC}_total{{$match server=~"{names}"}})'
+    with_calls = f'label_replace({virtual_servers}, "client", "$1", "server", "(.*)")'
     return (
-        f'count by (client) ({_METRIC}_total{{$match client=~"{names}"}}) unless on (client) {called}'
+        f'count by (client) ({_METRIC}_total{{$match client=~"{names}"}}) unless on (client) {with_calls}'
         f' unless on () count({_METRIC}_total{{$match connection_type!=""}})'
     )

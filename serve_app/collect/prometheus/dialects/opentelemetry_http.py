@@ -86,27 +86,25 @@ def _all(side: str) -> str:
 
 
 def _view(side: str, matchers: str) -> View:
-    def every(part: str, names: tuple[tuple[str, float], ...], failed: str = "") -> list[tuple[str, float]]:
+    def every(part: str, names: tuple[tuple[str, float], ...], matcher: str = "") -> list[tuple[str, float]]:
         """Rates and units of all names, without processes that an earlier name counts."""
-        found: list[tuple[str, float]] = []
+        rates: list[tuple[str, float]] = []
         for number, (name, unit) in enumerate(names):
-            selector = f"$match {matchers}{failed}" if matchers or failed else "$match"
+            selector = f"$match {matchers}{matcher}" if matchers or matcher else "$match"
             rate = f"rate({name.format(side)}_{part}{{{selector}}}[$window])"
             if number:
-                earlier = " or ".join(f"{other.format(side)}_count{{$match}}" for other, _ in names[:number])
+                earlier = " or ".join(f"{before.format(side)}_count{{$match}}" for before, _ in names[:number])
                 rate = f"({rate} unless on ({_PROCESS}) ({earlier}))"
-            found.append((rate, unit))
-        return found
+            rates.append((rate, unit))
+        return rates
 
     counts = [rate for names in (_HTTP, _RPC) for rate, _ in every("count", names)]
-    buckets = [one for names in (_HTTP, _RPC) for one in every("bucket", names)]
+    buckets = [bucket for names in (_HTTP, _RPC) for bucket in every("bucket", names)]
     failures = [
         rate
-        for names, failed in ((_HTTP, _HTTP_FAILED), (_RPC, _RPC_FAILED))
-        for one in failed
-        for rate, _ in every("count", names, one)
+        for names, failure_matchers in ((_HTTP, _HTTP_FAILED), (_RPC, _RPC_FAILED))
+        for matcher in failure_matchers
+        for rate, _ in every("count", names, matcher)
     ]
-    by_unit = (
-        (added(*(rate for rate, unit in buckets if unit == wanted)), wanted) for wanted in (SECONDS, MILLISECONDS)
-    )
-    return View(added(*counts), added(*failures), tuple(by_unit))
+    seconds, milliseconds = (added(*(rate for rate, of in buckets if of == unit)) for unit in (SECONDS, MILLISECONDS))
+    return View(added(*counts), added(*failures), ((seconds, SECONDS), (milliseconds, MILLISECONDS)))

@@ -59,15 +59,15 @@ def span_metrics() -> Dialect:
 def _view(kind: str) -> View:
     def every(part: str, names: tuple[str, ...], more: str = "") -> list[str]:
         """Rates of these metrics with each prefix, without services that an earlier prefix has."""
-        found = []
+        rates = []
         for number, prefix in enumerate(_PREFIXES):
-            earlier = " or ".join(_by_service(f"{one}calls_total{{$match {kind}}}") for one in _PREFIXES[:number])
+            earlier = " or ".join(_by_service(f"{before}calls_total{{$match {kind}}}") for before in _PREFIXES[:number])
             for name in names:
                 if name == "latency" and not prefix:
                     continue  # the processor's name for milliseconds
                 rate = _by_service(f"rate({prefix}{name}{part}{{$match {kind}{more}}}[$window])")
-                found.append(f"({rate} unless on ({_NAME}) ({earlier}))" if number else rate)
-        return found
+                rates.append(f"({rate} unless on ({_NAME}) ({earlier}))" if number else rate)
+        return rates
 
     return View(
         added(*every("_total", ("calls",))),

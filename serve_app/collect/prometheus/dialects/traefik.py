@@ -33,7 +33,7 @@ def traefik() -> Dialect:
         _service(),
         view(_SERVICE, 'service!~".+@internal",exported_service!~".+@internal"'),
         (f"{_SERVICE}_requests_total{{$match}}", f"{_ENTRY}_requests_total{{$match}}"),
-        whole=view(_ENTRY, 'entrypoint!~"traefik|metrics"'),  # those serve Traefik's own pages
+        all_requests=view(_ENTRY, 'entrypoint!~"traefik|metrics"'),  # those serve Traefik's own pages
         joined_names=True,
         gaps=(
             Gap(
@@ -47,7 +47,7 @@ def traefik() -> Dialect:
 
 
 def _service() -> tuple[Derived, Derived]:
-    labels, rest = ("exported_service", "service"), f"(?:{SEPARATOR}.*)?"
+    labels, suffix = ("exported_service", "service"), f"(?:{SEPARATOR}.*)?"
     protocol = "(?:https?|h2c?|grpc|tcp)(?:-[a-z0-9-]+)?"
     kubernetes = [
         "([^-]+)-(.+)-[0-9]+",
@@ -55,11 +55,11 @@ def _service() -> tuple[Derived, Derived]:
         "([^-]+)-(.+)-[^-]+",
         "([^-]+)-([^-]+)",  # without a port
     ]
-    text = "|".join(f"{one}@kubernetes[a-z]*" for one in kubernetes)
+    text = "|".join(f"{pattern}@kubernetes[a-z]*" for pattern in kubernetes)
     groups = range(1, 2 * len(kubernetes) + 1)
     namespaces, names = ("".join(f"${{{group}}}" for group in groups if group % 2 == odd) for odd in (1, 0))
-    other = f"([^@{SEPARATOR}]+)@[^{SEPARATOR}]+"
+    elsewhere = f"([^@{SEPARATOR}]+)@[^{SEPARATOR}]+"
     return (
-        Derived(CALLEE[0], labels, f"{SEPARATOR}?(?:{text}){rest}", namespaces, NO_NAMESPACE),
-        Derived(CALLEE[1], labels, f"{SEPARATOR}?(?:{text}|{other}){rest}", f"{names}${{{2 * len(kubernetes) + 1}}}"),
+        Derived(CALLEE[0], labels, f"{SEPARATOR}?(?:{text}){suffix}", namespaces, NO_NAMESPACE),
+        Derived(CALLEE[1], labels, f"{SEPARATOR}?(?:{text}|{elsewhere}){suffix}", f"{names}${{{len(groups) + 1}}}"),
     )

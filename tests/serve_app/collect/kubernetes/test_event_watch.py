@@ -104,7 +104,7 @@ async def test_a_watch_begins_again_after_a_broken_connection(
         state = one.state
     assert event_names(one) == ["Unhealthy shop/cart", "Killing shop/web"]
     assert state.following
-    assert (state.kept, state.outcomes) == (2, {"watched": 2, "broken": 1})
+    assert (state.stored_events, state.outcomes) == (2, {"watched": 2, "broken": 1})
     assert not caplog.records  # a broken connection is not logged
 
 
@@ -232,7 +232,7 @@ async def test_a_bad_event_is_skipped_alone_and_counted(
             api.say(json.dumps({"type": "ADDED", "object": item}).encode() + b"\n")
         await eventually(lambda: one.state.outcomes == {"watched": 1, "unreadable": 2})
         assert sorted(event_names(one)) == ["BackOff shop/cart", "Unhealthy shop/cart"]
-        assert (one.state.kept, one.state.problem) == (2, "")
+        assert (one.state.stored_events, one.state.problem) == (2, "")
     assert caplog.text.count("skipped an unreadable Kubernetes Event") == 1
     text = PrometheusInstruments().text(collectors=[CollectorState("shop", events=one.state)]).decode()
     assert 'tagae_collector_event_watches_total{mesh="shop",outcome="unreadable"} 2.0' in text

@@ -48,7 +48,7 @@ class Cluster:
         for name, replicas in (wanted or {}).items():
             key = workload_of(name)
             before = self.controllers.get(key)
-            if before is not None and key not in self._retired and before.desired != replicas:
+            if before is not None and key not in self._retired and before.replicas != replicas:
                 self.controllers[key] = Controller(replicas, before.generation + 1)
         self._bury()
         return dict(self.controllers)
@@ -62,10 +62,10 @@ class Cluster:
             self.controllers[key] = changed
         elif kind in ("scale_out", "scale_in") and by_hand:
             more = 1 if kind == "scale_out" else -1
-            self.controllers[key] = replace(changed, desired=max(1, controller.desired + more))
+            self.controllers[key] = replace(changed, replicas=max(1, controller.replicas + more))
         elif kind == "deletion":
             self._retired[key] = EMPTIED if self.empties else 0
-            self.controllers[key] = replace(changed, desired=0)
+            self.controllers[key] = replace(changed, replicas=0)
 
     def _bury(self) -> None:
         for key, left in self._retired.items():

@@ -137,13 +137,13 @@ def simulate_day(
     for index, sent in enumerate(simulator.snapshots()):
         day.made += [(index, change) for change in sent.changes]
         wanted = cluster.after(sent, simulator.desired_replicas(sent))
-        seen.append({"/".join(key): (one.desired, one.generation) for key, one in wanted.items()})
+        seen.append({"/".join(key): (one.replicas, one.generation) for key, one in wanted.items()})
         now.clear()
         now[sent.observed_at.timestamp()] = sent
         prometheus.replicas = seen[0]
         prometheus.cordoned = _drained_workloads(simulator, day.made, index)
         poll = source.poll(sent.observed_at)
-        assert poll.snapshot is not None, poll.why
+        assert poll.snapshot is not None, poll.reason
         day.collected += [(index, change) for change in poll.snapshot.changes]
         verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
         transitioned = transition(mesh_alerts, "day", encode_verdict(verdict), verdict.observed_at, Links())

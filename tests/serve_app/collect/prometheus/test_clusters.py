@@ -28,7 +28,7 @@ def group(service: str, requests: float, newest: float = AT, **origin: str) -> S
 
 
 def find(*groups: SeriesGroup, connected: bool = False, before: object = None):  # type: ignore[no-untyped-def]
-    return find_clusters(groups, CLUSTER_LABELS, connected=connected, before=before)  # type: ignore[arg-type]
+    return find_clusters(groups, CLUSTER_LABELS, has_calls_between=connected, before=before)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -249,9 +249,9 @@ def test_the_first_label_that_is_not_empty_names_the_service() -> None:
 def test_series_without_a_name_are_counted_with_an_example() -> None:
     reader = LabelReader(("namespace", "deployment|statefulset", "?reporter"))
     rows = [sample(1, namespace="shop", deployment="a")] + [sample(1, namespace="shop", pod=f"p{i}") for i in range(3)]
-    dropped = reader.read(vector(rows).label_sets).dropped
+    dropped = reader.read(vector(rows).label_sets).dropped_series
     assert dropped is not None
     assert (dropped.count, dropped.of) == (3, 4)
     assert dropped.labels == {"namespace": "shop", "pod": "p0"}
     assert dropped.missing == ("deployment|statefulset",)
-    assert reader.read(vector(rows[:1]).label_sets).dropped is None, "of the last reading only"
+    assert reader.read(vector(rows[:1]).label_sets).dropped_series is None, "of the last reading only"
