@@ -60,16 +60,19 @@ def to_networkx(document: Mapping[str, Any]) -> "nx.DiGraph":
     for service in document["services"]:
         metrics = dict(service.get("metrics") or {}) | dict(service.get("signals") or {})
         results = {name: service[name] for name in ("deviation", "suspicion", "incident")}
-        graph.add_node(f"{service['namespace']}/{service['name']}", **_known({**metrics, **results, "vanished": False}))
+        graph.add_node(
+            f"{service['namespace']}/{service['name']}",
+            **_present_attributes({**metrics, **results, "vanished": False}),
+        )
     graph.add_nodes_from(document["vanished"], vanished=True)
     for call in document["calls"]:
         ends = {"source", "destination"}
         attributes = {name: value for name, value in call.items() if name not in ends}
-        graph.add_edge(call["source"], call["destination"], **_known(attributes))
+        graph.add_edge(call["source"], call["destination"], **_present_attributes(attributes))
     return graph
 
 
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+def _present_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     """The attributes that have a value. Numbers are floats, so that an attribute has one type in GraphML."""
     return {
         name: float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -41,14 +41,14 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     if reason.metric == OVERDUE:
         return f"its {_overdue_text(reason)}"
     words = wording(reason.metric)
-    if listed := words.listed or (words.clause if words.sentence else ""):
-        return f"{fill(listed, reason, service)}{since}"
+    if item := words.list_item or (words.clause if words.sentence else ""):
+        return f"{fill(item, reason, service)}{since}"
     observed, expected = f"{_direction(reason)}{observed_text(reason)}", usual_text(reason)
     if reason.forecast:
         return f"{shortage_text(reason, service)}; {observed}, expected {expected}{since}"
     is_call = reason.source or reason.destination
-    where = f", in calls {reason.source or service} -> {reason.destination or service}" if is_call else ""
-    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{where}{_load(reason)}"
+    calls = f", in calls {reason.source or service} -> {reason.destination or service}" if is_call else ""
+    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{calls}{_load(reason)}"
 
 
 def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) -> str:
@@ -64,9 +64,9 @@ def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) ->
     if clause := wording(reason.metric).clause:
         return fill(clause, reason, service, its=its)
     of_call = reason.source and reason.metric in LATENCIES
-    what = "the {metric} of the calls from {source}" if of_call else "{its} {metric}"
+    subject = "the {metric} of the calls from {source}" if of_call else "{its} {metric}"
     verb = "rose" if reason.observed > reason.expected else "fell"
-    return fill(f"{what} {verb} to {{observed}}, usually {{usual}}", reason, service, its=its)
+    return fill(f"{subject} {verb} to {{observed}}, usually {{usual}}", reason, service, its=its)
 
 
 def forecast_text(forecast: LimitForecast) -> str:
@@ -100,9 +100,9 @@ def shortage_text(reason: Reason, service: str) -> str:
 
 def _overdue_text(reason: Reason, service: str = "") -> str:
     """``regular work of shop/cart did not run: due every 60 min, last ran at 02:00 UTC``; ``service`` may be empty."""
-    whose = f" of {service}" if service else ""
+    owner = f" of {service}" if service else ""
     last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
-    return f"regular work{whose} did not run: due every {span_text(reason.expected)}, last ran at {last}"
+    return f"regular work{owner} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
 def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_affected: bool) -> str:
@@ -114,20 +114,20 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_aff
         is_affected: whether its service deviates. If it does not, and is no suspect, the change had no effect.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
-    what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
+    action = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     effect = "" if of_suspect or is_affected else ": no effect seen"
     if ahead < 0:
-        return f"{what} came {span_text(-ahead)} after the start{effect}"
+        return f"{action} came {span_text(-ahead)} after the start{effect}"
     if not of_suspect:
-        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
-    return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"
+        return f"{action} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
+    return f"began {span_text(ahead)} after {action}" if ahead else f"began with {action}"
 
 
-def watched_text(watched: Watched) -> str:
+def watched_text(service: Watched) -> str:
     """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict the
     score of the mesh, which several snapshots decide."""
-    left = max(1, watched.needed - watched.seen)
-    more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
+    remaining = max(1, service.needed - service.seen)
+    more = f"{remaining}{' more' if service.seen else ''} snapshot{'' if remaining == 1 else 's'}"
     return f"alerts after {more} like this"
 
 
@@ -149,10 +149,10 @@ def reconstruction_text(whole: Reconstruction) -> str:
 
 def event_text(event: ClusterEvent, since: datetime) -> str:
     """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``."""
-    what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
+    action = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
     ahead = (since - event.first).total_seconds()
-    when = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
-    return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
+    timing = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
+    return f"{action}, {event.count} times since {timing}" if event.count > 1 else f"{action}, {timing}"
 
 
 def facts(suspect: Suspect) -> list[Reason]:

@@ -45,12 +45,12 @@ def title(incident: Incident) -> str:
         return f"requests to {scope_text(incident.scope or first_service(incident))}"
     if is_uncertain_swap(incident):
         return f"calls from {' and '.join(swapped_callers(incident))}"
-    shared = namespace_cause(incident)
-    if shared is not None:
-        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
+    cause = namespace_cause(incident)
+    if cause is not None:
+        way = "to" if cause.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
         return f"calls {way} namespace {namespace_of(first_service(incident))}"
     if faults := separate_faults(incident):
-        return " and ".join(first_service(one) for one in faults)
+        return " and ".join(first_service(fault) for fault in faults)
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -64,7 +64,7 @@ def origins(incident: Incident) -> list[str]:
     if is_uncertain_swap(incident):
         return list(swapped_callers(incident))
     if faults := separate_faults(incident):
-        return [first_service(one) for one in faults]
+        return [first_service(fault) for fault in faults]
     return [suspect.service for suspect in _alike(incident)] or [first_service(incident)]
 
 
@@ -74,23 +74,23 @@ def separate_faults(incident: Incident) -> list[Incident]:
     calls between them, which would explain one by the other."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or namespace_cause(incident):
         return []
-    found = [
-        (suspect, own)
+    faults = [
+        (suspect, harm)
         for suspect in incident.suspects
-        if suspect.score >= OF_ITS_OWN and (own := _harm_of_its_own(facts(suspect))) is not None
+        if suspect.score >= OF_ITS_OWN and (harm := _harm_of_its_own(facts(suspect))) is not None
     ]
-    names = {suspect.service for suspect, _ in found}
-    ends = {end for suspect, _ in found for fact in facts(suspect) for end in (fact.source, fact.destination)}
-    if len(found) < 2 or names & ends or first_service(incident) not in names:
+    names = {suspect.service for suspect, _ in faults}
+    ends = {end for suspect, _ in faults for fact in facts(suspect) for end in (fact.source, fact.destination)}
+    if len(faults) < 2 or names & ends or first_service(incident) not in names:
         return []
-    found.sort(key=lambda one: one[1].since.replace(second=0, microsecond=0))
-    return [replace(incident, suspects=(suspect,), kind=reason_kind(own)) for suspect, own in found]
+    faults.sort(key=lambda fault: fault[1].since.replace(second=0, microsecond=0))
+    return [replace(incident, suspects=(suspect,), kind=reason_kind(harm)) for suspect, harm in faults]
 
 
-def _harm_of_its_own(known: Sequence[Reason]) -> Reason | None:
+def _harm_of_its_own(reasons: Sequence[Reason]) -> Reason | None:
     """The strongest fact that a service is slow or fails by itself."""
     return next(
-        (fact for fact in known if reason_kind(fact) in _WITH_A_CALL and _is_harm_of_its_own(fact, known)), None
+        (fact for fact in reasons if reason_kind(fact) in _WITH_A_CALL and _is_harm_of_its_own(fact, reasons)), None
     )
 
 
@@ -105,26 +105,26 @@ def failing_callers(incident: Incident) -> list[str]:
     """All services of which :func:`caller` names the first, strongest first."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or not incident.suspects:
         return []
-    known = facts(incident.suspects[0])
+    reasons = facts(incident.suspects[0])
     causes = facts_of_kind(incident.suspects[0], incident.kind)
-    if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, known) for fact in known):
+    if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, reasons) for fact in reasons):
         return []
-    harmed = (fact for fact in (*causes, *known) if reason_kind(fact) in _WITH_A_CALL)
-    return list(dict.fromkeys(fact.source for fact in harmed if fact.source))
+    symptoms = (fact for fact in (*causes, *reasons) if reason_kind(fact) in _WITH_A_CALL)
+    return list(dict.fromkeys(fact.source for fact in symptoms if fact.source))
 
 
 def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
     """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
     limit or are used up come first: connections pile up at a service that is slow for any reason. Calls to a service
     that is gone fail because it is."""
-    gone = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
-    if gone:
-        return gone
-    found = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
+    disappearances = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
+    if disappearances:
+        return disappearances
+    causes = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
     if kind is not IncidentKind.RESOURCES:
-        return found
+        return causes
     return sorted(
-        found, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
+        causes, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
     )
 
 
@@ -149,7 +149,7 @@ def _is_part_of(own: Reason, call: Reason) -> bool:
     return own.metric == call.metric and own.observed - own.expected < OWN_SHARE * (call.observed - call.expected)
 
 
-def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
+def _is_harm_of_its_own(fact: Reason, reasons: Sequence[Reason]) -> bool:
     """Whether a fact about a service is one of its own, and shows harm that the calls from its callers do not
     explain."""
     kind = reason_kind(fact)
@@ -159,7 +159,7 @@ def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
     is_small = fact.forecast is None and fact.observed < HARMFUL_RISE * fact.expected
     if kind is IncidentKind.RESOURCES and is_small and not is_full:
         return False
-    return not any(call.source and _is_part_of(fact, call) for call in known)
+    return not any(call.source and _is_part_of(fact, call) for call in reasons)
 
 
 def version_of(change: PlannedChange) -> str:
@@ -174,12 +174,12 @@ def change_before(incident: Incident) -> tuple[PlannedChange, float] | None:
     """The last change of the first suspect shortly before the incident began, and how many seconds before; None if
     there is none. A change of another service is no cause."""
     first = first_service(incident)
-    near = [
-        one
-        for one in incident.changes
-        if one.change.service == first and timedelta() <= incident.since - one.at <= SHORTLY
+    changes = [
+        near
+        for near in incident.changes
+        if near.change.service == first and timedelta() <= incident.since - near.at <= SHORTLY
     ]
-    last = max(near, key=lambda one: one.at, default=None)
+    last = max(changes, key=lambda near: near.at, default=None)
     return (last.change, (incident.since - last.at).total_seconds()) if last else None
 
 
@@ -206,14 +206,15 @@ def unclear_suspects(incident: Incident) -> list[str]:
 
 def _alike(incident: Incident) -> list[Suspect]:
     """The suspects of the namespace of which all calls suffer; none if the incident has no such cause."""
-    shared = namespace_cause(incident)
-    if shared is None:
+    cause = namespace_cause(incident)
+    if cause is None:
         return []
     namespace = namespace_of(first_service(incident))
     return [
-        one
-        for one in incident.suspects
-        if namespace_of(one.service) == namespace and any(reason.metric == shared.metric for reason in one.reasons)
+        suspect
+        for suspect in incident.suspects
+        if namespace_of(suspect.service) == namespace
+        and any(reason.metric == cause.metric for reason in suspect.reasons)
     ]
 
 
@@ -232,10 +233,12 @@ def scope_text(scope: str) -> str:
 
 def likely_suspects(suspects: Sequence[Suspect | SuspectDocument]) -> tuple[str, ...]:
     """The suspects with a considerable share of the score, best first; at least the first one."""
-    total = sum(one.score for one in suspects)
-    return tuple(one.service for i, one in enumerate(suspects) if i == 0 or one.score >= LIKELY_SHARE * total)
+    total = sum(suspect.score for suspect in suspects)
+    return tuple(
+        suspect.service for i, suspect in enumerate(suspects) if i == 0 or suspect.score >= LIKELY_SHARE * total
+    )
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
     """Whether none of the alerts of a verdict is another incident."""
-    return all(one.id == incident.id for one in alerts)
+    return all(alert.id == incident.id for alert in alerts)

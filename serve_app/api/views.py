@@ -49,16 +49,16 @@ class Deviations:
     calls: Array
 
     @classmethod
-    def of(cls, state: MeshState, scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
+    def of(cls, state: MeshState, is_scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
         """The deviations of a snapshot.
 
         Args:
-            scored: bool ``[N]``, whether a service was scored, in the order of the state.
+            is_scored: bool ``[N]``, whether a service was scored, in the order of the state.
             surprise: of every series, in the order of the state.
             snapshot: gives the order of the result.
         """
-        services = np.where(scored, surprise.node.max(axis=1), np.float32(np.nan))
-        caller = scored[state.edge_index[0]]  # a call is scored with its source
+        services = np.where(is_scored, surprise.node.max(axis=1), np.float32(np.nan))
+        caller = is_scored[state.edge_index[0]]  # a call is scored with its source
         calls = np.where(caller, surprise.edge.max(axis=1), np.float32(np.nan))
         node_rows, edge_rows = _rows(state, snapshot)
         return cls(services[node_rows], calls[edge_rows])
@@ -72,8 +72,8 @@ class Deviations:
     @staticmethod
     def take_packed(packed: bytes, snapshot: MeshSnapshot, services: IntArray, calls: IntArray) -> bytes:
         """The packed deviations of some services and calls, given by their rows in the snapshot."""
-        taken: NDArray[np.uint8] = _read_steps(packed, snapshot)[np.concatenate([services, snapshot.num_nodes + calls])]
-        return taken.tobytes()
+        steps: NDArray[np.uint8] = _read_steps(packed, snapshot)[np.concatenate([services, snapshot.num_nodes + calls])]
+        return steps.tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes, snapshot: MeshSnapshot) -> Self:
@@ -99,9 +99,9 @@ def graph_document(
     Args:
         around: only these services, their callers, the services that they call, and these calls; None: all.
     """
-    vanished = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
+    missing = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
     if around is not None:
-        vanished &= set(around)
+        missing &= set(around)
         services, calls = _find_neighbours(snapshot, around)
         snapshot = snapshot.take(services, calls)
         deviations = Deviations(deviations.services[services], deviations.calls[calls])
@@ -120,7 +120,7 @@ def graph_document(
             call | {"deviation": deviation}
             for call, deviation in zip(call_documents(snapshot), deviations.calls.tolist(), strict=True)
         ],
-        "vanished": sorted(vanished),
+        "vanished": sorted(missing),
     }
 
 
@@ -168,7 +168,9 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
 
 
 def feature_schema_document() -> FeatureSchemaDocument:
-    services, calls = ([ChannelDocument.from_object(one) for one in of] for of in (SCHEMA.node, SCHEMA.edge))
+    services, calls = (
+        [ChannelDocument.from_object(channel) for channel in channels] for channels in (SCHEMA.node, SCHEMA.edge)
+    )
     return FeatureSchemaDocument(services=services, calls=calls)
 
 
@@ -178,10 +180,10 @@ def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]
         return np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
     row = {name: i for i, name in enumerate(state.node_ids)}
     node_rows = np.fromiter((row[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
-    known = state.edge_index[0] * len(row) + state.edge_index[1]
+    keys = state.edge_index[0] * len(row) + state.edge_index[1]
     ends = node_rows[snapshot.edge_index]
-    order = np.argsort(known)
-    return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
+    order = np.argsort(keys)
+    return node_rows, order[np.searchsorted(keys, ends[0] * len(row) + ends[1], sorter=order)]
 
 
 def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> PartDocument:

@@ -34,13 +34,13 @@ class Limits:
         Raises:
             DocumentTooLarge: a count is above its limit.
         """
-        for what, count in counts.items():
-            limit = getattr(self, f"max_{what}")
+        for name, count in counts.items():
+            limit = getattr(self, f"max_{name}")
             if limit is not None and count > limit:
-                is_set = what in ("services", "calls")
+                is_set = name in ("services", "calls")
                 advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
                 raise DocumentTooLarge(
-                    f"{what}: {count} are too many: the limit is {limit}; {advice}", pointer=f"/{what}"
+                    f"{name}: {count} are too many: the limit is {limit}; {advice}", pointer=f"/{name}"
                 )
 
 

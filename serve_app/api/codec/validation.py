@@ -24,7 +24,7 @@ from serve_app.api.codec.mistakes import (
     describe_missing_field,
     error_at,
     errors_at,
-    pointer,
+    json_pointer,
     unknown_fields,
 )
 from serve_app.api.schemas.base import Document, Instant, Version
@@ -116,7 +116,7 @@ def check_document(document: Any, limits: Limits) -> None:
         if name not in ids
     ][:ERRORS_LISTED]
     if unknown:
-        errors = [{"pointer": where, "detail": detail} for where, detail in unknown]
+        errors = [{"pointer": pointer, "detail": detail} for pointer, detail in unknown]
         raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
@@ -131,16 +131,16 @@ def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if len(mistakes) >= ERRORS_LISTED:
             return
-        some = rows[start : start + ROWS_AT_ONCE]
-        wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
+        block = rows[start : start + ROWS_AT_ONCE]
+        wide = [(i, place, count) for i, row in enumerate(block) for place, count in _find_wide(row)]
         if wide:
             mistakes += [
-                (pointer((name, start + i, *where)), f"{of} fields are too many: the limit is {MAX_FIELDS}")
-                for i, where, of in wide
+                (json_pointer((name, start + i, *place)), f"{count} fields are too many: the limit is {MAX_FIELDS}")
+                for i, place, count in wide
             ]
             return
         try:
-            yield ROWS[name].validate_python(some)
+            yield ROWS[name].validate_python(block)
         except ValidationError as error:
             mistakes += describe_errors(error, (name,), start)
 
@@ -148,6 +148,6 @@ def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[
 def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
     """A row's objects with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
-        for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
-            if isinstance(inner, Mapping) and len(inner) > MAX_FIELDS:
-                yield where, len(inner)
+        for place, fields in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
+            if isinstance(fields, Mapping) and len(fields) > MAX_FIELDS:
+                yield place, len(fields)

@@ -60,8 +60,10 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         ],
         silence=verdict.silence and SilenceDocument.from_object(verdict.silence),
         watching=[
-            WatchedDocument.from_object(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
-            for one in verdict.watching
+            WatchedDocument.from_object(
+                service, reasons=_reasons(service.reasons, service.service, at), text=watched_text(service)
+            )
+            for service in verdict.watching
         ],
         reconstruction=verdict.reconstruction
         and ReconstructionDocument.from_object(
@@ -124,8 +126,8 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
     """Encode one incident as :func:`encode_verdict` does for a verdict at this time with these alerts."""
-    since, suspected = incident.since, likely_suspects(incident.suspects)
-    lasted = math.inf if incident.recovering else (observed_at - since).total_seconds()
+    since, suspects = incident.since, likely_suspects(incident.suspects)
+    seconds = math.inf if incident.recovering else (observed_at - since).total_seconds()
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
@@ -138,7 +140,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
                 text=change_text(
                     near,
                     since,
-                    of_suspect=near.change.service in suspected,
+                    of_suspect=near.change.service in suspects,
                     is_affected=near.change.service in incident.affected,
                 ),
             )
@@ -153,7 +155,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         origins=origins(incident),
         trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
-        error_budgets=[_error_budget(budget, lasted) for budget in incident.error_budgets],
+        error_budgets=[_error_budget(budget, seconds) for budget in incident.error_budgets],
     )
 
 
