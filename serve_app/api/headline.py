@@ -7,18 +7,7 @@ import math
 from collections.abc import Sequence
 
 from model.incidents.kind import reason_kind
-from model.verdict import (
-    LOSES,
-    SENT,
-    VANISHED,
-    ErrorBudget,
-    Impact,
-    Incident,
-    IncidentKind,
-    Reason,
-    Severity,
-    Suspect,
-)
+from model.verdict import LOSES, SENT, VANISHED, ErrorBudget, Impact, Incident, IncidentKind, Reason, Severity, Suspect
 from serve_app.api.number_text import share_text, span_text, times_text
 from serve_app.api.reason_text import clause_text, facts, reads_as_expected, shortage_text, time_left_text
 from serve_app.api.rerouting import swapped_callers

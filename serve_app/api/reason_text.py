@@ -4,16 +4,7 @@ import math
 from datetime import datetime, timedelta
 
 from model.incidents.kind import MORE_REQUESTS
-from model.verdict import (
-    OVERDUE,
-    ClusterEvent,
-    LimitForecast,
-    NearbyChange,
-    Reason,
-    Reconstruction,
-    Suspect,
-    Watched,
-)
+from model.verdict import OVERDUE, ClusterEvent, LimitForecast, NearbyChange, Reason, Reconstruction, Suspect, Watched
 from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text, times_text
 from serve_app.api.wording import (
     LATENCIES,

@@ -7,11 +7,7 @@ from itertools import islice
 
 from serve_app.actions.feedback import encode_feedback
 from serve_app.api.schemas.actions import ActionKind, KeptActionDocument, KeptFeedbackDocument
-from serve_app.api.schemas.incidents import (
-    ArchivedIncidentDocument,
-    IncidentsDocument,
-    SeenBeforeDocument,
-)
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument, SeenBeforeDocument
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.subject import likely_suspects
 from serve_app.stores.archive import SEVERITIES, Details, unpack_document

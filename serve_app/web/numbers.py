@@ -6,29 +6,11 @@ from datetime import datetime
 from model.incidents.kind import reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import EDGE_METRICS, NODE_METRICS, SignalKind
-from model.verdict import (
-    DROPPED,
-    LOSES,
-    LOST,
-    MOVED,
-    NEW,
-    OF_NAMESPACE,
-    OVERDUE,
-    SENT,
-    VANISHED,
-    WAITS,
-    Reason,
-)
+from model.verdict import DROPPED, LOSES, LOST, MOVED, NEW, OF_NAMESPACE, OVERDUE, SENT, VANISHED, WAITS, Reason
 from serve_app.api.number_text import COUNT, MILLISECONDS, PER_SECOND, PERCENT, SECONDS
 from serve_app.api.wording import metric_words, unit
 
-UNITS = {
-    "percent": PERCENT,
-    "seconds": SECONDS,
-    "milliseconds": MILLISECONDS,
-    "per_second": PER_SECOND,
-    "count": COUNT,
-}
+UNITS = {"percent": PERCENT, "seconds": SECONDS, "milliseconds": MILLISECONDS, "per_second": PER_SECOND, "count": COUNT}
 NAMES = {one: name for name, one in UNITS.items()}
 REASONS = (VANISHED, LOST, NEW, MOVED, DROPPED, SENT, WAITS, LOSES, *OF_NAMESPACE, OVERDUE)  # that are not metrics
 

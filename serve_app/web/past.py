@@ -86,8 +86,7 @@ class PastQueries:
         incidents = self._meshes.store.incidents(mesh, query)
         if subject is not None and past is None:
             series = PastSeries.join(
-                subject.metrics,
-                [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
+                subject.metrics, [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)]
             )
             expected = usual_range(_days_before(reader, subject, begin, steps), steps)
         unusual = _most_unusual(reader.highest_scores(spans), tail) if subject is None else ()

@@ -5,14 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from model.snapshot import Owner
-from model.verdict import (
-    ErrorBudget,
-    Incident,
-    LimitForecast,
-    Reason,
-    Suspect,
-    Verdict,
-)
+from model.verdict import ErrorBudget, Incident, LimitForecast, Reason, Suspect, Verdict
 from serve_app.api.headline import budget_text, headline, impact_text
 from serve_app.api.next_step import next_step
 from serve_app.api.reason_text import (

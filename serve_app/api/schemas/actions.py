@@ -48,9 +48,7 @@ class MissedDocument(Document):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [
-                {"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"},
-            ]
+            "examples": [{"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"}]
         }
     )
 

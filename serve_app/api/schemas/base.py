@@ -150,9 +150,7 @@ _PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e
 _PRINTABLE = AfterValidator(partial(_require_printable, UNPRINTABLE))
 Text = Annotated[str, _PRINTABLE, Field(json_schema_extra=_PRINTABLE_SCHEMA)]
 AskedService = Annotated[
-    ServiceKey,
-    Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
-    _PRINTABLE,
+    ServiceKey, Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA), _PRINTABLE
 ]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, json_schema_extra=_PRINTABLE_SCHEMA), _PRINTABLE]
 NoteText = Annotated[

@@ -9,18 +9,7 @@ from model.names import readable
 from model.snapshot import PlannedChange
 from serve_app.api.number_text import anomaly_text
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.svg import (
-    Scale,
-    curve,
-    hint,
-    instants,
-    line,
-    picture,
-    rectangle,
-    score_scale,
-    tag,
-    words,
-)
+from serve_app.web.report.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
 WIDTH = 900.0  # pixels
 LEFT, MARGIN = 40.0, 8.0
