@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
-from serve_app.api.codec.mistakes import SHOWN, refuse_names
+from serve_app.api.codec.mistakes import SHOWN, refuse_names, sentence_errors
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
-from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
+from serve_app.errors import TooManyMutes, UnknownMute
 
 MAX_MUTES = 100  # active and future ones of one mesh
 MAX_DURATION = timedelta(days=30)
@@ -86,7 +86,7 @@ def _require_times(document: MuteDocument, start: datetime, newest: datetime) ->
         problem = f"end: more than {MAX_DURATION} after the {reference}, {start.isoformat()}, {advice}, or give a start"
     else:
         return
-    raise InvalidDocument(problem, pointer="/end", errors=[{"pointer": "/end", "detail": problem}])
+    raise sentence_errors([("/end", problem)])
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:

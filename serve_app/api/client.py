@@ -61,14 +61,14 @@ class Client:
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
-        patience_seconds: of all attempts of one call together.
-        reach_seconds: shorter patience while nothing at all answers, until the first answer. A wrong URL is reported
-            within this time. None: the same as ``patience_seconds``.
-        on_retry: called once for each request that is repeated although something has answered before, with the reason
-            and the patience in words.
+        patience_seconds: for all attempts of a call together.
+        reach_seconds: shorter patience until the first answer, so that a wrong URL is reported soon; None: the same as
+            ``patience_seconds``.
+        on_retry: called once for each repeated request after the first answer, with the reason and the patience in
+            words.
         ca_file: CA bundle to use instead of the system store.
 
-    Each method raises the error that the service raised, with its text, and ``NoCapacity`` if there is no answer.
+    Each method raises the service's error with its text, or ``NoCapacity`` if there is no answer.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -112,7 +112,7 @@ class Client:
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
-        """Set baselines and calibration from a snapshot, which does not count and has no verdict."""
+        """Set baselines and calibration from a snapshot, which does not count and gets no verdict."""
         self._send("POST", f"/v1/meshes/{mesh}/baseline", encode_snapshot(snapshot, ARROW))
 
     def verdict(self, mesh: str) -> VerdictDocument:
@@ -132,12 +132,8 @@ class Client:
         return self._get(OneMeshDocument, f"meshes/{mesh}")
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
-        """The JSON of a view of a mesh, such as ``graph``.
-
-        Args:
-            view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
-            parameters: of the route; None leaves one out.
-        """
+        """A mesh's view as JSON, such as ``graph``, from ``GET /v1/meshes/{mesh}/{view}``; a parameter of None is left
+        out."""
         query = {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in parameters.items()
@@ -146,7 +142,7 @@ class Client:
         return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=query).json()
 
     def embeddings(self, mesh: str) -> Embeddings:
-        """The embeddings of the services of the newest snapshot."""
+        """The newest snapshot's embeddings."""
         return decode_embeddings(self._send("GET", f"/v1/meshes/{mesh}/embeddings").content)
 
     def incidents(
@@ -158,8 +154,8 @@ class Client:
         service: str | None = None,
         team: str | None = None,
     ) -> Iterator[ArchivedIncidentDocument]:
-        """The incidents of a period, the newest first, page by page; without a period, those that are open now. With
-        ``team``, those that belong to it."""
+        """The incidents of a period, or without one those open now, the newest first, page by page; with ``team``, its
+        own."""
         cursor: str | None = None
         while True:
             page = IncidentsDocument.model_validate(
@@ -179,8 +175,7 @@ class Client:
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
     def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
-        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored
-        feedback."""
+        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored feedback."""
         return self._post(KeptFeedbackDocument, f"meshes/{mesh}/feedback", feedback)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
@@ -192,7 +187,7 @@ class Client:
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_path_segment(incident)}")
 
     def act(self, mesh: str, incident: str, action: ActionDocument) -> KeptActionDocument:
-        """Say what you do about an incident, or accept its level as normal. Returns what is stored."""
+        """Record an action on an incident. Returns the stored action."""
         return self._post(KeptActionDocument, f"meshes/{mesh}/incidents/{_path_segment(incident)}/actions", action)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
@@ -212,7 +207,7 @@ class Client:
         return self._get(ModelsDocument, "models")
 
     def compare_models(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against."""
+        """The differences between a model and its baseline in the trial."""
         return self._get(ComparisonOfModels, f"models/{_path_segment(version)}/comparison")
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
@@ -220,7 +215,7 @@ class Client:
         return self._post(RolloutDocument, f"models/{_path_segment(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
-        """Have all meshes use a model, or one."""
+        """Make all meshes, or one, use a model."""
         return self._post(RolloutDocument, f"models/{_path_segment(version)}/promote", PromotionDocument(mesh=mesh))
 
     def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
@@ -228,7 +223,7 @@ class Client:
         return self._post(RolloutDocument, "models/rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
-        """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""
+        """Send a test alert to all receivers, or to those of a kind or address."""
         return self._post(TestResultsDocument, "receivers/test", TestAlertDocument(receiver=receiver)).receivers
 
     def metrics(self) -> str:

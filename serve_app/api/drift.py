@@ -46,7 +46,7 @@ REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
 
 @dataclass(frozen=True, slots=True)
 class _Drift:
-    """One measure that drifts: its distance, the share of values that moved, and since when, Unix time."""
+    """A drifting measure: its distance, the share of values that moved, and the start of the drift, Unix time."""
 
     measure: Measure
     distance: float
@@ -67,7 +67,7 @@ class _Drift:
 
 
 def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> DriftDocument:
-    """The document of a mesh with at least one snapshot in its window."""
+    """The drift of a mesh with at least one snapshot in its window."""
     sketch = state.drift
     return DriftDocument(
         judged_until=None if sketch.judged < 0 else _instant((sketch.judged + 1) * BLOCK_SECONDS),
@@ -79,7 +79,7 @@ def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> Drift
 
 
 def advice(mesh: str, sketch: DriftSketch) -> list[DriftAdviceDocument]:
-    """The drifts in words: one advice for each subject and reference, the oldest first."""
+    """One advice for each subject and reference that drifts, the oldest first."""
     drifts = [
         _Drift(MEASURES[row], *(float(column[row]) for column in (sketch.distances, sketch.moved, sketch.since)))
         for row in drifting(sketch).tolist()

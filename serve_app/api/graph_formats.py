@@ -27,10 +27,7 @@ class GraphFormat(StrEnum):
 
 
 def write_graphml(graph: bytes) -> bytes:
-    """Return the text of a graph in GraphML.
-
-    Args:
-        graph: JSON of a ``GraphDocument``.
+    """A ``GraphDocument`` in GraphML.
 
     Raises:
         InvalidParameter: it has too many services and calls for GraphML, which is not written in pieces.
@@ -51,8 +48,7 @@ def write_graphml(graph: bytes) -> bytes:
 
 
 def to_networkx(document: Mapping[str, Any]) -> "nx.DiGraph":
-    """Return a directed graph of the services of a ``GraphDocument`` by id, with metrics, signals and results as
-    attributes."""
+    """A directed graph of a ``GraphDocument``: services by id, with metrics, signals and results as attributes."""
     import networkx as nx
 
     observed_at = datetime.fromisoformat(document["observed_at"]).isoformat()

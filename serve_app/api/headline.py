@@ -1,6 +1,6 @@
 """The headline of an incident: cause, symptom and impact.
 
-It is made here only. The page, alerts, webhooks, reports and the command line all show this text.
+The page, alerts, webhooks, reports and the command line all show this text.
 """
 
 import math
@@ -31,8 +31,8 @@ from serve_app.api.wording import fill, observed_text, usual_text, wording
 MINUTE, DAY = 60.0, 86_400.0
 MIN_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
-_LEAK = f"{{service}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
-_PAST = {  # of a recovering incident
+_LEAK = f"{{service}} leaks memory: {_NUMBERS}"  # if memory rises steadily and has a forecast
+_PAST = {  # for a recovering incident
     IncidentKind.SLOW: "it was slow",
     IncidentKind.FAILING: "it was failing",
     IncidentKind.GONE: "it had disappeared",
@@ -49,11 +49,11 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``shop/bff sends 1.8 times its usual calls; 47% of its calls to shop/tax fail, usually 0.1%. 4 services affected,
     12% of front-door requests.``
 
-    If the first suspect is not clear, it says that the cause is uncertain, and names two.
+    If the first suspect is not clear, it says that the cause is uncertain, and names two suspects.
 
     Args:
-        alerts: the incidents of the same verdict that raise an alert. Lost traffic is called a fault outside the mesh
-            only if there is no other one.
+        alerts: the verdict's incidents that raise an alert. Only if there is no other one is nothing inside the mesh
+            said to fail when traffic is lost.
     """
     first = first_service(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
@@ -86,15 +86,15 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
 
 
 def _returns(incident: Incident) -> str:
-    """How often it came back; empty if it did not."""
+    """The number of times that it came back, as a sentence; empty if it did not."""
     if not incident.recurrences:
         return ""
     return f" It has come back {'once' if incident.recurrences == 1 else f'{incident.recurrences} times'}."
 
 
 def impact_text(impact: Impact) -> str:
-    """``4 services affected, 12% of front-door requests fail or are slow``; without known harm, how many requests reach
-    it: ``4 services affected, 12% of front-door requests``."""
+    """``4 services affected, 12% of front-door requests fail or are slow``; if the harm is unknown, the requests that
+    reach it: ``4 services affected, 12% of front-door requests``."""
     services = f"{impact.services:,} service{'' if impact.services == 1 else 's'} affected"
     if impact.harmed_share is not None and impact.front_door_share:
         share = f"{share_text(impact.harmed_share)} of" if impact.harmed_share >= MIN_HARM else "hardly any"
@@ -106,10 +106,10 @@ def impact_text(impact: Impact) -> str:
 
 def budget_text(budget: ErrorBudget, seconds: float) -> str:
     """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%), at this rate all of it in
-    about 40 min``: the time that is left only if a minute or more shows the rate, and if it is less than a day.
+    about 40 min``: the remaining time only if it is less than a day and at least a minute shows the rate.
 
     Args:
-        seconds: in which the incident has used it; infinite if it uses no more.
+        seconds: time in which the incident has used it; infinite if it uses no more.
     """
     objective, limit = budget.objective, budget.objective.latency_seconds
     promise = f"{objective.kind} {100 * objective.target:.6g}%"
@@ -122,7 +122,7 @@ def budget_text(budget: ErrorBudget, seconds: float) -> str:
 
 
 def _traffic(incident: Incident, *, alone: bool) -> str:
-    """The text of an incident of traffic: the requests from outside to the mesh, a namespace or an entry point."""
+    """The text of a traffic incident: requests from outside to the mesh, a namespace or an entry point."""
     subject = f"Requests to {scope_text(incident.scope or first_service(incident))}"
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
     if incident.recovering:
@@ -142,7 +142,7 @@ def _traffic(incident: Incident, *, alone: bool) -> str:
 
 
 def _shortage(suspect: Suspect) -> str:
-    """The text of a notice: which resource of which service is running out."""
+    """The text of a notice: the resource and the service that runs out of it."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
     return _capitalized(
         shortage_text(reasons[0], suspect.service) if reasons else f"a resource of {suspect.service} is running out"
@@ -171,7 +171,7 @@ def _cause_text(incident: Incident, *, is_clear: bool) -> str:
 
 def _symptom(incident: Incident) -> str:
     """The strongest symptom of another kind than the cause, after a semicolon; empty if there is none."""
-    if not incident.suspects or namespace_cause(incident):  # of one service, it would say nothing about the namespace
+    if not incident.suspects or namespace_cause(incident):  # one service's symptom says nothing about the namespace
         return ""
     suspect, kind = incident.suspects[0], incident.kind
     causes = facts_of_kind(suspect, kind)
@@ -184,8 +184,8 @@ def _symptom(incident: Incident) -> str:
 
 
 def _change_words(incident: Incident) -> str:
-    """``the deploy of v1.4.2, 40 s before``: the last change of the first suspect shortly before the incident began;
-    empty if there is none."""
+    """``the deploy of v1.4.2, 40 s before``: the first suspect's last change shortly before the incident began; empty
+    if there is none."""
     last = change_before(incident)
     if last is None:
         return ""
@@ -197,7 +197,7 @@ def _change_words(incident: Incident) -> str:
 
 
 def _cause(reason: Reason, service: str, change: str, *, is_in_a_call: bool) -> tuple[str, str]:
-    """What a reason about ``service`` says is wrong, since which change, and the numbers."""
+    """What is wrong with ``service`` by a reason, with the change before it, and the numbers."""
     words, fell = wording(reason.metric), reason.observed < reason.expected
     if words.sentence:
         return fill(words.sentence, reason, service), ""

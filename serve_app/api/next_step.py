@@ -1,7 +1,7 @@
 """The next step in an incident: what to do, and the evidence that decides, as one sentence.
 
-It follows only from what the incident knows. A change is named as the cause only if it is one of the first suspect,
-shortly before. The page, messages, reports and the command line all show this text.
+It follows from the incident alone. A change is named as the cause only if it is the first suspect's, shortly before.
+The page, messages, reports and the command line all show this text.
 """
 
 import re
@@ -43,7 +43,7 @@ from serve_app.api.subject import (
 )
 from serve_app.api.wording import fill, observed_text, usual_text, wording
 
-# Faults that a new version of the service can cause: not the requests that it gets, nor calls that its callers stopped.
+# Faults that a new version of the service can cause: not its load, nor calls that its callers stopped making.
 _OF_A_VERSION = frozenset(
     {
         IncidentKind.SLOW,
@@ -64,7 +64,7 @@ def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
 
     Args:
-        alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
+        alerts: as in :func:`serve_app.api.headline.headline`.
     """
     return f"{_next_step(incident, alerts)}."
 
@@ -88,7 +88,7 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> str:
 
 
 def _subject_with_verb(incident: Incident) -> str:
-    """What is back to normal, with its verb."""
+    """The subject that is back to normal, with its verb."""
     name = title(incident)
     return f"the {name} are" if name != first_service(incident) else f"{name} and the services around it are"
 
@@ -110,7 +110,7 @@ def _step_of_traffic(incident: Incident, alone: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FirstSuspect:
-    """An incident with a first suspect, and the facts about it, strongest first."""
+    """An incident with a first suspect, and the suspect's facts, strongest first."""
 
     incident: Incident
     suspect: Suspect
@@ -126,7 +126,7 @@ class _FirstSuspect:
 
     @property
     def causes(self) -> list[Reason]:
-        """The facts that the kind of the incident follows from, strongest first."""
+        """The facts that the incident's kind follows from, strongest first."""
         return facts_of_kind(self.suspect, self.incident.kind)
 
 
@@ -136,7 +136,7 @@ def _step_of_cause(incident: Incident) -> str:
 
 
 def _with_alternative(incident: Incident, step: str) -> str:
-    """The step, and where to look next: at a suspect that uses up its CPU; or at the second one, if the cause is
+    """The step, and the next place to look at: a suspect that uses up its CPU; or the second one, if the cause is
     uncertain, or if it has a fault of its own."""
     suspects = incident.suspects
     full = _full_neighbour(incident)
@@ -156,15 +156,14 @@ def _with_alternative(incident: Incident, step: str) -> str:
 
 
 def _evidence(fact: Reason, incident: Incident) -> str:
-    """A fact about another suspect, and how much earlier than the first one it rose."""
+    """A fact about another suspect, and its lead over the first suspect's facts."""
     first = min((reason.since for reason in facts(incident.suspects[0])), default=fact.since)
     ahead = (first - fact.since).total_seconds()
     return clause_text(fact) + (f", {span_text(ahead)} earlier" if ahead >= _EARLIER_SECONDS else "")
 
 
 def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
-    """Another likely suspect of an incident of slow or failing services that uses up its CPU, and the fact that says
-    so."""
+    """Another likely suspect that uses up its CPU, if services are slow or failing, and the fact about it."""
     if incident.kind not in (IncidentKind.SLOW, IncidentKind.FAILING):
         return None
     likely = set(likely_suspects(incident.suspects))
@@ -178,13 +177,12 @@ def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
 
 
 def _rollback(case: _FirstSuspect) -> str | None:
-    """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
-    cause."""
+    """The step that undoes the suspect's last change; None if there was none shortly before that can be the cause."""
     last = change_before(case.incident)
     if last is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
     change, ahead = last
-    if change.kind == "scale_out":  # more replicas are no cause, and less of them would make it worse
+    if change.kind == "scale_out":  # more replicas are no cause, and fewer would make it worse
         return None
     version = version_of(change)
     if change.kind == "deploy":
@@ -198,7 +196,7 @@ def _rollback(case: _FirstSuspect) -> str | None:
 
 
 def _step_of(reason: Reason, service: str) -> str:
-    """The step that the metric of a reason about ``service`` has."""
+    """The step that belongs to the metric of a reason about ``service``."""
     words = wording(reason.metric)
     return fill(
         words.step,

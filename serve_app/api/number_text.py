@@ -6,7 +6,7 @@ The page formats the points of its charts by the same rules, in ``numbers.js``, 
 import math
 from dataclasses import dataclass
 
-MIN_SCORE = 0.01  # that is written; smaller ones are below it
+MIN_SCORE = 0.01  # smaller scores are written as below it
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ _LOAD_DEPENDENT = frozenset({*LATENCIES, "error_rate", "cpu_utilization", "activ
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
-    Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
-    rose or fell. It mentions a change of the load if that may explain the reason. A forecast comes first, because it
-    matters most on call.
+    Readers take a number alone as "too high", so the text says if a value fell; for traffic, also if it rose. It
+    mentions a change of the load that may explain the reason. A forecast comes first, because it matters most on call.
     """
     since = _since(reason.since, observed_at)
     if reason.metric == OVERDUE:
@@ -46,8 +45,7 @@ def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) ->
     """``47% of its requests fail, usually 0.1%``: a reason as a clause about the service.
 
     Args:
-        service: the suspect.
-        is_named: whether the clause names it, because "its" would be about something else.
+        is_named: whether the clause names the suspect, because "its" would be about something else.
     """
     its = f"{service}'s" if is_named else "its"
     if reason.metric == OVERDUE:
@@ -100,9 +98,9 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_aff
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
-        of_suspect: whether its service is a likely suspect. Readers take "after" as "because of", so the text of any
-            other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
-        is_affected: whether its service deviates. If it does not, and is no suspect, the change had no effect.
+        of_suspect: whether the changed service is a likely suspect. Readers take "after" as "because of", so the text
+            of any other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
+        is_affected: whether the changed service deviates. If neither, the change had no effect.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
     action = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
@@ -116,7 +114,7 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_aff
 
 def watched_text(service: Watched) -> str:
     """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict the
-    score of the mesh, which several snapshots decide."""
+    mesh score, which several snapshots decide."""
     remaining = max(1, service.needed - service.seen)
     more = f"{remaining}{' more' if service.seen else ''} snapshot{'' if remaining == 1 else 's'}"
     return f"alerts after {more} like this"
@@ -147,13 +145,13 @@ def event_text(event: ClusterEvent, since: datetime) -> str:
 
 
 def facts(suspect: Suspect) -> list[Reason]:
-    """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
+    """A suspect's reasons and context that say something at the shown precision, strongest first."""
     return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
 
 
 def reads_as_expected(reason: Reason) -> bool:
-    """Whether observed and expected look the same at the shown precision, so that the text would say nothing. A signal
-    always says something: a full disk matters even if it was full before."""
+    """Whether observed and expected look the same, so that the text would say nothing. A signal always says something:
+    a full disk matters even if it was full before."""
     return not wording(reason.metric).sentence and looks_equal(reason)
 
 
@@ -164,7 +162,7 @@ def _direction(reason: Reason) -> str:
 
 
 def _load(reason: Reason) -> str:
-    """How the requests changed, if that may be the cause."""
+    """The change of the requests, if that may be the cause."""
     if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
     if reason.load >= MORE_REQUESTS:  # as in the headline

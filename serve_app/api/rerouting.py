@@ -1,4 +1,4 @@
-"""Calls that go elsewhere than usual: by caller, and two callers that have each other's callees."""
+"""Calls that go elsewhere than usual, by caller, and two callers that have each other's callees."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from model.names import list_first
 from model.verdict import LOST, MOVED, NEW, Incident, Suspect
 from serve_app.api.reason_text import facts
 
-REST = 0.1  # of the usual calls; if more are left, only a part of them goes elsewhere
+PARTIAL = 0.1  # share of the usual calls; if more remain, only some of them go elsewhere
 
 
 @dataclass(slots=True)
 class Route:
-    """Where the calls of a service go now, and where they went before.
+    """The destinations of a service's calls, now and before.
 
     Attributes:
-        partial_callees: where a part of the calls still goes, of ``lost_callees``.
+        partial_callees: those of ``lost_callees`` that still get some of the calls.
     """
 
     new_callees: list[str] = field(default_factory=list)
@@ -33,8 +33,8 @@ class Route:
 
 
 def swapped_callers(incident: Incident) -> dict[str, Route]:
-    """Two callers, of which one now has callees that the other one lost, each with these alone. It begins with a caller
-    that the first suspect shows; empty if there are no two."""
+    """Two callers of which one now has callees that the other lost, with the routes of these callees alone; first one
+    that the first suspect shows. Empty if there are no two."""
     routes = routes_of(incident.suspects)
     for caller in routes_of(incident.suspects[:1]):
         mine = routes[caller]
@@ -52,7 +52,7 @@ def swapped_callers(incident: Incident) -> dict[str, Route]:
 
 
 def routes_of(suspects: Iterable[Suspect]) -> dict[str, Route]:
-    """By caller, what the reasons of the suspects say about its calls, strongest first."""
+    """The routes by caller, from the suspects' reasons, strongest first."""
     routes: dict[str, Route] = {}
     for suspect in suspects:
         for fact in facts(suspect):
@@ -63,7 +63,7 @@ def routes_of(suspects: Iterable[Suspect]) -> dict[str, Route]:
                 caller, callee = fact.source, suspect.service
                 route = routes.setdefault(caller, Route())
                 callees = route.lost_callees
-                if fact.observed > REST * fact.expected:
+                if fact.observed > PARTIAL * fact.expected:
                     route.partial_callees.add(callee)
             else:
                 continue

@@ -1,6 +1,6 @@
-"""What an incident is about, in short: its title, and the caller whose calls alone show the fault.
+"""The subject of an incident: its title, and the caller whose calls alone show the fault.
 
-The title is made here only. The page, messages, reports and the command line all show this name.
+The page, messages, reports and the command line all show this title.
 """
 
 from collections.abc import Sequence
@@ -28,19 +28,18 @@ from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OF_ITS_OWN = 0.2  # score of a suspect, from which it probably has a fault of its own
-OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
-HARMFUL_RISE = 1.5  # of a metric of a resource, below which it is no fault of the service
-NEARLY_FULL = 0.8  # utilization, from which any rise is one
-SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
-MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
+OWN_SHARE = 0.1  # of the rise in one caller's calls, below which the rise of the service's own metric is due to them
+HARMFUL_RISE = 1.5  # of a resource, relative to usual, below which it is no fault of the service
+NEARLY_FULL = 0.8  # utilization, from which any rise is a fault
+SHORTLY = timedelta(minutes=10)  # before an incident, in which its first suspect's change may be the cause
+MAX_VERSION = 40  # characters of a change's reason that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _OF_CALLS = frozenset({"error_rate", *LATENCIES})
 _WITH_A_CALL = frozenset({IncidentKind.SLOW, IncidentKind.FAILING})
 
 
 def title(incident: Incident) -> str:
-    """``shop/cart``, ``calls from shop/web to shop/cart``, ``requests to the mesh``: what to call an incident where
-    there is room for a name."""
+    """The name of an incident: ``shop/cart``, ``calls from shop/web to shop/cart``, ``requests to the mesh``."""
     if incident.kind in TRAFFIC:
         return f"requests to {scope_text(incident.scope or first_service(incident))}"
     if is_uncertain_swap(incident):
@@ -57,7 +56,7 @@ def title(incident: Incident) -> str:
 
 def origins(incident: Incident) -> list[str]:
     """The services where an incident likely began: the first suspect, all with separate faults, all services of its
-    namespace that suffer as one, or two callers that have each other's callees. None of an incident of traffic, which
+    namespace that suffer as one, or two callers that have each other's callees. Empty for a traffic incident, which
     began outside."""
     if incident.kind in TRAFFIC or not incident.suspects:
         return []
@@ -69,8 +68,8 @@ def origins(incident: Incident) -> list[str]:
 
 
 def separate_faults(incident: Incident) -> list[Incident]:
-    """The incident as one for each suspect that is slow or fails by itself, if there are several: then none of them is
-    the cause of the others. The first one to rise comes first, by the minute that people see. None if a reason is about
+    """The incident once for each suspect that is slow or fails by itself, if there are several: then none of them is
+    the cause of the others. The earliest one, by the minute that people see, comes first. Empty if a reason is about
     calls between them, which would explain one by the other."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or namespace_cause(incident):
         return []
@@ -95,8 +94,8 @@ def _harm_of_its_own(reasons: Sequence[Reason]) -> Reason | None:
 
 
 def caller(incident: Incident) -> str:
-    """The service whose calls to the first suspect fail or are slow, while the suspect itself shows nothing of it; if
-    there are several, the one with the strongest evidence. Empty if there is none."""
+    """The service whose calls to the first suspect fail or are slow while the suspect itself shows no fault; of
+    several, the one with the strongest evidence. Empty if there is none."""
     callers = failing_callers(incident)
     return callers[0] if callers else ""
 
@@ -114,9 +113,9 @@ def failing_callers(incident: Incident) -> list[str]:
 
 
 def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
-    """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
-    limit or are used up come first: connections pile up at a service that is slow for any reason. Calls to a service
-    that is gone fail because it is."""
+    """The facts that a kind of incident follows from, strongest first. Resources that run out, are at their limit or
+    are used up come first: connections pile up at a service that is slow for any reason. If calls to a service that is
+    gone fail, its disappearance is the fact."""
     disappearances = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
     if disappearances:
         return disappearances
@@ -129,11 +128,11 @@ def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
 
 
 def is_only_in_a_call(causes: Sequence[Reason]) -> bool:
-    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
-    anything: its own metrics include these calls.
+    """Whether the calls from a caller fail or are slow while the service's own metrics, which include these calls, show
+    hardly anything of it.
 
     Args:
-        causes: facts about the service of one kind, strongest first, at least one.
+        causes: at least one fact of one kind about the service, strongest first.
     """
     call = causes[0]
     return (
@@ -150,8 +149,7 @@ def _is_part_of(own: Reason, call: Reason) -> bool:
 
 
 def _is_harm_of_its_own(fact: Reason, reasons: Sequence[Reason]) -> bool:
-    """Whether a fact about a service is one of its own, and shows harm that the calls from its callers do not
-    explain."""
+    """Whether a fact is the service's own, and shows harm that the calls from its callers do not explain."""
     kind = reason_kind(fact)
     if fact.source or fact.destination or kind is IncidentKind.UNCLEAR or fact.observed < fact.expected:
         return False
@@ -163,16 +161,16 @@ def _is_harm_of_its_own(fact: Reason, reasons: Sequence[Reason]) -> bool:
 
 
 def version_of(change: PlannedChange) -> str:
-    """What a change brought, by its reason: ``v1.4.2``. Empty if the reason is long, or only says that there was a
-    change, as ``ScalingReplicaSet`` of Kubernetes does: one word without a digit."""
+    """The new version by a change's reason: ``v1.4.2``. Empty if the reason is long, or only says that there was a
+    change, like Kubernetes' ``ScalingReplicaSet``: one word without a digit."""
     reason = change.reason
     is_event = " " not in reason and not any(map(str.isdigit, reason))
     return "" if is_event or len(reason) > MAX_VERSION else reason
 
 
 def change_before(incident: Incident) -> tuple[PlannedChange, float] | None:
-    """The last change of the first suspect shortly before the incident began, and how many seconds before; None if
-    there is none. A change of another service is no cause."""
+    """The first suspect's last change shortly before the incident began, and the seconds between them; None if there is
+    none. A change of another service is no cause."""
     first = first_service(incident)
     changes = [
         near
@@ -195,8 +193,8 @@ def first_service(incident: Incident) -> str:
 
 
 def unclear_suspects(incident: Incident) -> list[str]:
-    """The first suspect and the second, if the first one is not clear; none if it is clear. Services of a namespace
-    that share a cause are one suspect."""
+    """The first two suspects if the first one is not clear; empty if it is. Services of a namespace that share a cause
+    count as one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
     if separate_faults(incident) or sum(suspect.score for suspect in _alike(incident)) >= SURE:
@@ -205,7 +203,7 @@ def unclear_suspects(incident: Incident) -> list[str]:
 
 
 def _alike(incident: Incident) -> list[Suspect]:
-    """The suspects of the namespace of which all calls suffer; none if the incident has no such cause."""
+    """The suspects in the namespace whose calls all suffer; empty if the incident has no such cause."""
     cause = namespace_cause(incident)
     if cause is None:
         return []
@@ -225,7 +223,7 @@ def is_uncertain_swap(incident: Incident) -> bool:
 
 
 def scope_text(scope: str) -> str:
-    """``the mesh``, ``namespace shop``, ``shop/gateway``: what an incident of traffic is about."""
+    """The scope of a traffic incident: ``the mesh``, ``namespace shop``, ``shop/gateway``."""
     if scope == "*":
         return "the mesh"
     return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
@@ -240,5 +238,5 @@ def likely_suspects(suspects: Sequence[Suspect | SuspectDocument]) -> tuple[str,
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
-    """Whether none of the alerts of a verdict is another incident."""
+    """Whether none of a verdict's alerts is another incident."""
     return all(alert.id == incident.id for alert in alerts)

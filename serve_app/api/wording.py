@@ -1,4 +1,4 @@
-"""How reasons read: the words for each metric, in one row.
+"""The words for reasons: one row for each metric.
 
 The headline, the next step and the lists of reasons all take their words from here.
 """
@@ -35,7 +35,7 @@ LATENCIES = ("p50_latency", "p99_latency", "own_time")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """How the reasons of a metric read. An empty text reads as for any metric.
+    """The words for a metric's reasons; an empty text: the same as for most metrics.
 
     :func:`fill` and its callers know the fields in braces. The numbers of a headline follow its colon.
 
@@ -44,9 +44,9 @@ class Wording:
         resource: short name of a resource that may run out.
         list_item: in the list of reasons, without the time.
         clause: a clause about the service, which does not name it.
-        sentence: of a signal, which is measured outside the mesh: names the service.
+        sentence: about a signal, which is measured outside the mesh; it names the service.
         headline: what is wrong with the service.
-        call_headline: the same, if the reason is a call from it or to it.
+        call_headline: the same, if the reason is about calls from it or to it.
         only_call_headline: the same, if nothing else shows the fault.
         step: what to do, and the evidence.
     """
@@ -226,10 +226,10 @@ def wording(metric: str) -> Wording:
 
 
 def fill(text: str, reason: Reason, service: str, *, its: str = "its", **more: str) -> str:
-    """Put what a reason says about the service ``service`` into a text with fields.
+    """Fill the fields of a text with a reason about a service.
 
     Args:
-        its: whose requests and calls they are.
+        its: the possessive for the service's requests and calls.
         more: further fields of the text.
     """
     observed, usual = observed_text(reason), usual_text(reason)
@@ -268,12 +268,12 @@ def usual_text(reason: Reason) -> str:
 
 
 def unit_of(reason: Reason) -> Unit:
-    """The common unit of both values of a reason, so that they are easy to compare."""
+    """The common unit of a reason's two values, so that they are easy to compare."""
     return unit(reason.metric, max(filter(math.isfinite, (reason.observed, reason.expected)), default=0.0))
 
 
 def looks_equal(reason: Reason) -> bool:
-    """Whether both values of a reason are the same at the shown precision."""
+    """Whether a reason's two values are the same at the shown precision."""
     display_unit = unit_of(reason)
     observed, expected = display_unit.round_value(reason.observed), display_unit.round_value(reason.expected)
     return observed == expected or (math.isnan(observed) and math.isnan(expected))

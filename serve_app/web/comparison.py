@@ -143,8 +143,9 @@ def _typical(
     nodes: FloatArray, edges: FloatArray, ends: IntArray, interval_seconds: float
 ) -> tuple[_Typical, _Typical]:
     node, edge = _median(nodes), _median(edges)
-    known = ~np.isnan(node), ~np.isnan(edge)
-    channels = channel_values(np.nan_to_num(node), known[0], np.nan_to_num(edge), known[1], ends, interval_seconds)
+    channels = channel_values(
+        np.nan_to_num(node), ~np.isnan(node), np.nan_to_num(edge), ~np.isnan(edge), ends, interval_seconds
+    )
     services = _variation(nodes, node, channels.node_noise, NODE_CHANNELS)
     return services, _variation(edges, edge, channels.edge_noise, EDGE_CHANNELS)
 

@@ -11,7 +11,7 @@ from model.errors import InvalidSnapshot
 from model.names import NAME_RULE, escape_name, escape_namespace, find_bad_name
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.api.codec.documents import policy
-from serve_app.api.codec.mistakes import NeedsFullCheck, abbreviate, error_at, json_pointer
+from serve_app.api.codec.mistakes import NeedsFullCheck, abbreviate, error_at, json_pointer, sentence_errors
 from serve_app.api.codec.validation import INSTANT, ROWS
 from serve_app.errors import InvalidDocument
 
@@ -114,4 +114,4 @@ def _translate_error(error: InvalidSnapshot) -> InvalidDocument:
     for inside, outside in _WIRE_WORDS.items():
         if len(place) > 1 and message.startswith(f"{inside} {place[1]}"):
             message = outside + message.removeprefix(inside)
-    return InvalidDocument(message, pointer=pointer, errors=[{"pointer": pointer, "detail": message}])
+    return sentence_errors([(pointer, message)])

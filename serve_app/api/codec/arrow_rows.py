@@ -16,7 +16,7 @@ from serve_app.api.codec.limits import Limits, memory_budget
 from serve_app.api.codec.mistakes import error_at
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
-WEIGHT = 4  # bytes of Python per byte of an expanded row
+WEIGHT = 4  # bytes in Python per byte of an expanded row
 MAX_SMALL_BYTES = 2**24  # bytes of everything but services and calls
 ROWS_AT_ONCE = 1024
 MAX_FIELDS = 256  # in a schema, including struct fields; a snapshot has about thirty
@@ -84,7 +84,7 @@ def add_rows(values: dict[str, Any], large_lists: dict[str, pa.Array], body_size
     structs always have all fields; call ends that are positions become service names.
 
     Args:
-        body_size: the body's size, bytes.
+        body_size: bytes.
 
     Raises:
         InvalidDocument: a value that Python cannot represent.

@@ -46,7 +46,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
 
 
 def decode_compiled(body: bytes, limits: Limits) -> MeshSnapshot | None:
-    """Return a JSON document's snapshot; None if it has to be decoded in the other way."""
+    """A JSON document's snapshot; None if it has to be decoded by row."""
     columns = read_rows(body, _KEYS, LARGEST_VALUE, limits.max_services, limits.max_calls)
     if columns is None or len(columns.observed_at) > MAX_INSTANT_BYTES:
         return None
@@ -72,7 +72,7 @@ def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def _read_list(text: bytes, name: str, limits: Limits) -> list[Any]:
-    """The rows of a list that is still encoded; empty if it is missing."""
+    """The rows of an encoded list; empty if it is missing."""
     rows = json_text.parse(text) if text else []
     if not isinstance(rows, list):
         raise NeedsFullCheck

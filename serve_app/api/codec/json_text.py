@@ -46,7 +46,7 @@ class _UniqueKeys:
         return entries
 
     def require(self, document: Any) -> Any:
-        """Return the document. Raises ``InvalidDocument`` with the places of any duplicate keys."""
+        """The document, if no key is duplicate; else raise ``InvalidDocument`` with their places."""
         if self._repeated:
             raise errors_at(
                 (json_pointer((*place, key)), f"{str(key)[:SHOWN]!r} is given more than once; give it once")

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from serve_app.api.schemas.base import Document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-ERRORS_LISTED = 20  # a client needs only the first few of thousands of mistakes
+ERRORS_LISTED = 20  # a client needs only the first few of many mistakes
 MAX_FIELDS = 32  # in one row; more cannot be typing errors
 SHOWN = 80  # characters of a value in an error
 ROWS_EXPECTED = (
@@ -35,28 +35,34 @@ def error_at(pointer: str, detail: str) -> InvalidDocument:
 
 
 def errors_at(mistakes: Iterable[Mistake]) -> InvalidDocument:
-    """The error for several mistakes; it lists the first ones."""
-    found = list(mistakes)
-    errors = [{"pointer": pointer, "detail": detail} for pointer, detail in found[:ERRORS_LISTED]]
-    first, more = errors[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
-    return InvalidDocument(message, pointer=first["pointer"], errors=errors)
+    """The error for several mistakes, with places in its message; it lists the first ones."""
+    mistakes = list(mistakes)
+    (pointer, detail), more = mistakes[0], f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return _error(f"{pointer or 'document'}: {detail}{more}", mistakes[:ERRORS_LISTED])
+
+
+def sentence_errors(mistakes: Sequence[Mistake]) -> InvalidDocument:
+    """The error for mistakes whose details are whole sentences with their place; its message is the first one."""
+    return _error(mistakes[0][1], mistakes)
+
+
+def _error(message: str, mistakes: Sequence[Mistake]) -> InvalidDocument:
+    errors = [{"pointer": pointer, "detail": detail} for pointer, detail in mistakes]
+    return InvalidDocument(message, pointer=mistakes[0][0], errors=errors)
 
 
 def refuse_names(names: Iterable[tuple[str, str]], known_names: Set[str], problem: str) -> None:
     """Raise ``InvalidDocument`` for unknown names, given with their pointers; ``problem`` says what they are not."""
-    errors = [
-        {"pointer": pointer, "detail": f"{pointer}: {name[:SHOWN]!r} {problem}"}
-        for pointer, name in names
-        if name not in known_names
+    mistakes = [
+        (pointer, f"{pointer}: {name[:SHOWN]!r} {problem}") for pointer, name in names if name not in known_names
     ]
-    if errors:
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+    if mistakes:
+        raise sentence_errors(mistakes)
 
 
 @contextmanager
 def prefix_pointers(prefix: str) -> Iterator[None]:
-    """Put a prefix before the pointers of mistakes, for one of several documents."""
+    """Put a prefix before the pointers of mistakes in one of several documents."""
     try:
         yield
     except (InvalidDocument, DocumentTooLarge) as error:

@@ -1,6 +1,6 @@
 """The full check of a snapshot's document, which finds every mistake.
 
-Bodies with a mistake in either format end here, so that the same mistake has the same text and JSON pointer in both.
+Bodies with a mistake end here in either format, so that the same mistake has the same text and JSON pointer in both.
 Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not depend
 on the number of mistakes.
 """
@@ -25,6 +25,7 @@ from serve_app.api.codec.mistakes import (
     error_at,
     errors_at,
     json_pointer,
+    sentence_errors,
     unknown_fields,
 )
 from serve_app.api.schemas.base import Document, Instant, Version
@@ -35,7 +36,7 @@ from serve_app.api.schemas.snapshot import (
     ServiceDocument,
     SnapshotDocument,
 )
-from serve_app.errors import AheadOfClock, InvalidDocument
+from serve_app.errors import AheadOfClock
 
 
 class _Head(Document):
@@ -104,20 +105,16 @@ def check_document(document: Any, limits: Limits) -> None:
     mistakes += unknown_fields(document, SnapshotDocument.model_fields)
     if mistakes:
         raise errors_at(mistakes)
+    problem = f"is not among the services ({len(ids)} given); add it or remove the call"
     unknown = [
-        (
-            f"/calls/{row}/{end}",
-            f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({len(ids)} given); add it or remove the "
-            "call",
-        )
+        (f"/calls/{row}/{end}", f"call {row}: {end} {name[:SHOWN]!r} {problem}")
         for row, call in enumerate(ends)
         if not ids.issuperset(call)
         for end, name in zip(ENDS, call, strict=True)
         if name not in ids
-    ][:ERRORS_LISTED]
+    ]
     if unknown:
-        errors = [{"pointer": pointer, "detail": detail} for pointer, detail in unknown]
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+        raise sentence_errors(unknown[:ERRORS_LISTED])
 
 
 def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[list[Any]]:

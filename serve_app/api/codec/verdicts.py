@@ -35,10 +35,8 @@ from serve_app.api.subject import caller, likely_suspects, origins, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
-    """Encode a verdict as a document. NaN and infinity become null where the schema allows it.
-
-    Reasons whose text would show no difference are left out.
-    """
+    """The document of a verdict, without reasons whose text would show no difference. NaN and infinity become null
+    where the schema allows it."""
     at = verdict.observed_at
     return VerdictDocument.from_object(
         verdict,
@@ -69,7 +67,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """The verdict as one line of JSON without a line break, as ``tagae score --output`` writes it."""
+    """The verdict as JSON on one line, as ``tagae score --output`` writes it."""
     return encode_verdict(verdict).model_dump_json()
 
 
@@ -118,7 +116,7 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
-    """Encode one incident as :func:`encode_verdict` does for a verdict at this time with these alerts."""
+    """The document of an incident in a verdict at this time with these alerts."""
     since, suspects = incident.since, likely_suspects(incident.suspects)
     seconds = math.inf if incident.recovering else (observed_at - since).total_seconds()
     return IncidentDocument.from_object(

@@ -109,26 +109,26 @@ def _add(spaces: IntArray, edge_index: IntArray, old_positions: IntArray, is_pla
     """Return positions ``[N, 2]`` of all services. Services without one get the free position nearest to their callers
     and callees in their namespace, or to its middle."""
     positions, has_place = old_positions.copy(), is_placed.copy()
-    occupied = set(map(tuple, positions[has_place].tolist()))
+    places = set(map(tuple, positions[has_place].tolist()))
     for row in np.flatnonzero(~has_place).tolist():
         source, destination = edge_index
         beside = np.concatenate([destination[source == row], source[destination == row]])
         home = has_place & (spaces == spaces[row])
         near = beside[home[beside]]
         wish = np.rint(positions[near if len(near) else home].mean(axis=0)).astype(np.int64)
-        positions[row] = _nearest_free(wish, occupied)
-        occupied.add(tuple(positions[row].tolist()))
+        positions[row] = _nearest_free(wish, places)
+        places.add(tuple(positions[row].tolist()))
         has_place[row] = True
     return positions
 
 
-def _nearest_free(wish: IntArray, occupied: set[tuple[int, ...]]) -> tuple[int, int]:
+def _nearest_free(wish: IntArray, places: set[tuple[int, ...]]) -> tuple[int, int]:
     """Return the free position that is nearest to another one."""
     reach = 1
     while True:
         steps = np.arange(-reach, reach + 1)
         around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
         for x, y in (wish + around[np.argsort((around**2).sum(axis=1), kind="stable")]).tolist():
-            if (x, y) not in occupied:
+            if (x, y) not in places:
                 return x, y
         reach *= 2

@@ -83,7 +83,8 @@ def map_document(
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
-    gone, silent = (np.bincount(node, flags, len(names)) == counts for flags in (content.gone, content.silent))
+    is_gone = np.bincount(node, content.gone, len(names)) == counts
+    is_silent = np.bincount(node, content.silent, len(names)) == counts
     source, destination, rates, errors, latencies, deviation = _edges(content, node, counts)
     snapshot, alerts = moment.snapshot, moment.alerts
     return msgspec.json.encode(
@@ -102,8 +103,8 @@ def map_document(
                 "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
                 "deviation": _round(highest(content.services, node, len(names)), 2),
                 "incident": [incidents.get(name) for name in names],
-                "gone": gone.tolist(),
-                "silent": silent.tolist(),
+                "gone": is_gone.tolist(),
+                "silent": is_silent.tolist(),
             },
             "edges": {
                 "source": source.tolist(),
@@ -185,10 +186,10 @@ def _incidents(moment: Moment) -> dict[str, str]:
 
 
 def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
-    snapshot, gone = moment.snapshot, gone_services(moment)
-    names = (*snapshot.node_ids, *gone)
+    snapshot, missing = moment.snapshot, gone_services(moment)
+    names = (*snapshot.node_ids, *missing)
     row = {name: i for i, name in enumerate(names)}
-    last_calls = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
+    last_calls = sorted({ends for name in missing for ends in _last_calls(name, row, before)})
     unknown = np.full(len(last_calls), np.nan, np.float32)
     metrics = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
     rates = np.nan_to_num(snapshot.edge_features[:, RATE])
@@ -196,12 +197,12 @@ def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
-        np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(gone), np.bool_)]),
+        np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(missing), np.bool_)]),
         np.concatenate([snapshot.edge_index, np.array(last_calls, np.int64).reshape(-1, 2).T], axis=1),
         np.concatenate([snapshot.edge_features[:, RATE], unknown]),
         np.concatenate([metrics[:, ERROR], unknown]),
         np.concatenate([metrics[:, P99], unknown]),
-        np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),
+        np.concatenate([moment.deviations.services, np.full(len(missing), np.nan, np.float32)]),
         np.concatenate([moment.deviations.calls, unknown]),
         np.where(incoming > 0, incoming, outgoing),
     )
@@ -294,5 +295,5 @@ def _mean(values: FloatArray, weights: FloatArray, group: IntArray, groups: int)
 
 def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:
     """Round to a list; ``msgspec`` writes NaN as null."""
-    rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
-    return rounded
+    numbers: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
+    return numbers

@@ -27,7 +27,7 @@ def next_step(case: ReportedIncident) -> tuple[str, str]:
 def other_alerts(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tuple[IncidentDocument, str]]:
     """Return the alerts that were open at this incident's highest score and are not in the report, each with a
     sentence."""
-    ids = {reported.incident.id for reported in cases}
+    ids = {other.incident.id for other in cases}
     return [
         (alert, f"{alert.severity}, since {case.local(alert.since):%H:%M:%S %Z}: {alert.headline or alert.id}")
         for alert in case.worst.verdict.alerts
