@@ -1,4 +1,4 @@
-"""Adds and withdraws feedback on incidents: functions from state to state.
+"""Add and withdraw feedback on incidents: functions from state to state.
 
 Feedback takes effect with the next snapshot. Earlier verdicts do not change.
 """
@@ -29,16 +29,18 @@ MAX_FEEDBACK = 200  # of one mesh
 def add_feedback(
     state: MeshState, document: FeedbackDocument | MissedDocument, limit: int, by: str = ""
 ) -> tuple[MeshState, Feedback]:
-    """Add feedback. Returns the new state and the stored feedback; the same state if it was given before.
+    """Return the state with feedback added, and the stored feedback; the same state if it was given before.
 
     Raises:
-        UnknownIncident: the incident is not remembered.
+        UnknownIncident: the state has forgotten the incident.
         InvalidDocument: it names an unknown service, or a time in the future.
         TooMuchFeedback: the limit is reached.
     """
-    about = _of_missed(state, document) if isinstance(document, MissedDocument) else _of_past(state, document)
-    feedback = replace(about, given_by=by)
-    _require_known({*state.node_ids, *(() if feedback.missed else feedback.services)}, document)
+    if isinstance(document, MissedDocument):
+        feedback = replace(_feedback_on_missed(state, document), given_by=by)
+    else:
+        feedback = replace(_feedback_on_past(state, document), given_by=by)
+    _require_services({*state.node_ids, *(() if feedback.missed else feedback.services)}, document)
     before = _find_feedback(state.memory, feedback.incident)
     if before is not None and replace(feedback, given_at=before.given_at, given_by=before.given_by) == before:
         return state, before
@@ -50,26 +52,26 @@ def add_feedback(
 def _accept_usual_traffic(state: MeshState, feedback: Feedback) -> MeshState:
     """Return the state to which the present requests from outside are usual, if the feedback says that an open incident
     of traffic is a false alarm. Otherwise the incident would begin again with the next snapshot."""
-    mistaken = [one for one in state.memory.open if one.scope and one.id == feedback.incident]
-    if feedback.was_incident or not mistaken:
+    incidents = [incident for incident in state.memory.open if incident.scope and incident.id == feedback.incident]
+    if feedback.was_incident or not incidents:
         return state
-    return replace(state, traffic=accept_traffic(state.traffic, mistaken[0].members))
+    return replace(state, traffic=accept_traffic(state.traffic, incidents[0].members))
 
 
 def record_feedback(
     state: MeshState, incident: ArchivedIncidentDocument, document: FeedbackDocument, by: str = ""
 ) -> tuple[MeshState, ArchivedIncidentDocument, KeptFeedbackDocument]:
-    """Record feedback with an ended incident of the archive, which the state has forgotten.
+    """Record feedback with an ended, archived incident that the state has forgotten.
 
-    It replaces earlier feedback of the state on it, and has no effect of its own.
+    It replaces the state's earlier feedback on the incident, and has no effect of its own.
 
     Raises:
         InvalidDocument: it names an unknown service.
     """
     assert incident.until is not None  # it has ended
     services = sorted({*incident.affected, *(suspect.service for suspect in incident.suspects)})
-    _require_known({*state.node_ids, *services}, document)
-    recorded = KeptFeedbackDocument(
+    _require_services({*state.node_ids, *services}, document)
+    feedback = KeptFeedbackDocument(
         incident=incident.id,
         was_incident=document.was_incident,
         missed=False,
@@ -84,20 +86,20 @@ def record_feedback(
         effect=FeedbackEffect.RECORDED,
     )
     before = incident.feedback
-    if before is not None and _same_text(recorded, before):
-        recorded = before
+    if before is not None and _has_same_text(feedback, before):
+        feedback = before
     if _find_feedback(state.memory, incident.id) is not None:
         state = replace(state, memory=state.memory.remove_feedback(incident.id))
-    return state, incident.model_copy(update={"feedback": recorded}), recorded
+    return state, incident.model_copy(update={"feedback": feedback}), feedback
 
 
-def _same_text(one: KeptFeedbackDocument, other: KeptFeedbackDocument) -> bool:
-    """Whether both say the same. Who gave it, and when, may differ."""
-    return one.model_copy(update={"given_at": other.given_at, "given_by": other.given_by}) == other
+def _has_same_text(feedback: KeptFeedbackDocument, before: KeptFeedbackDocument) -> bool:
+    """Whether two feedbacks say the same; author and time may differ."""
+    return feedback.model_copy(update={"given_at": before.given_at, "given_by": before.given_by}) == before
 
 
 def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedback]:
-    """Withdraw the feedback on an incident. Returns the new state and the former feedback.
+    """Return the state without the feedback on an incident, and the former feedback.
 
     Raises:
         UnknownIncident: there is no feedback on it.
@@ -112,12 +114,12 @@ def withdraw_feedback(state: MeshState, incident: str) -> tuple[MeshState, Feedb
 
 
 def _find_feedback(memory: IncidentMemory, incident: str) -> Feedback | None:
-    return next((one for one in memory.feedback if one.incident == incident), None)
+    return next((feedback for feedback in memory.feedback if feedback.incident == incident), None)
 
 
-def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
+def _feedback_on_past(state: MeshState, document: FeedbackDocument) -> Feedback:
     before = _find_feedback(state.memory, document.incident)
-    past = next((one for one in state.memory.past if one.id == document.incident), None)
+    past = next((incident for incident in state.memory.past if incident.id == document.incident), None)
     if past is None and before is not None and not before.missed and before.was_incident == document.was_incident:
         return replace(before, given_at=_now(state), culprit=document.culprit or "", note=document.note)
     if past is None:
@@ -140,7 +142,7 @@ def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
     )
 
 
-def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
+def _feedback_on_missed(state: MeshState, document: MissedDocument) -> Feedback:
     newest, until = _now(state), document.until or document.since
     for field, time in (("since", document.since), ("until", until)):
         if time > newest:
@@ -164,12 +166,11 @@ def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
     )
 
 
-def _require_known(known: set[str], document: FeedbackDocument | MissedDocument) -> None:
-    named = [("/culprit", document.culprit)] if document.culprit else []
+def _require_services(services: set[str], document: FeedbackDocument | MissedDocument) -> None:
+    names = [("/culprit", document.culprit)] if document.culprit else []
     if isinstance(document, MissedDocument):
-        named += [(f"/services/{i}", service) for i, service in enumerate(document.services)]
-    problem = f"is not among the services of the mesh ({len(known)}); correct the name"
-    refuse_names(named, known, problem)
+        names += [(f"/services/{i}", service) for i, service in enumerate(document.services)]
+    refuse_names(names, services, f"is not among the services of the mesh ({len(services)}); correct the name")
 
 
 def _now(state: MeshState) -> datetime:
@@ -201,7 +202,7 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
 
 
 def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
-    """The document of stored feedback."""
+    """Return the document of stored feedback."""
     return KeptFeedbackDocument.from_object(
         feedback,
         culprit=feedback.culprit or None,
@@ -210,5 +211,4 @@ def encode_feedback(feedback: Feedback) -> KeptFeedbackDocument:
 
 
 def _levels(moves: Moves) -> PageLevels:
-    """Feedback that an older version stored has no shortage."""
-    return PageLevels(**dict(zip(SYMPTOMS, moves, strict=False)))
+    return PageLevels(**dict(zip(SYMPTOMS, moves, strict=False)))  # what an older version stored has no shortage

@@ -1,7 +1,7 @@
-"""Actions of people on an incident: who is on it, notes, what helped, and the acceptance of its level as normal.
+"""People's actions on an incident: acknowledgements, notes, what helped, and the acceptance of its level as normal.
 
-They are kept with the incident in the archive, oldest first. An acceptance changes the state of the mesh, too, from the
-next snapshot on. Earlier verdicts do not change.
+The archive keeps them with the incident, oldest first. An acceptance also changes the mesh's state from the next
+snapshot on. Earlier verdicts do not change.
 """
 
 from model.names import list_first
@@ -17,51 +17,57 @@ MAX_NAMED = 5  # open incidents in an error
 
 
 def add_action(
-    state: MeshState, archived: ArchivedIncidentDocument | None, incident: str, document: ActionDocument, by: str = ""
+    state: MeshState,
+    archived_incident: ArchivedIncidentDocument | None,
+    incident: str,
+    document: ActionDocument,
+    by: str = "",
 ) -> tuple[MeshState, ArchivedIncidentDocument | None, KeptActionDocument]:
-    """Add an action. Returns the new state, the incident with the action, and the action; the same state and incident
-    if it was added before.
+    """Return the state and the incident with an action added, and the stored action; the same state and incident if it
+    was added before.
 
     Args:
-        archived: the incident in the archive; None: the archive has none, and only an acceptance is possible.
+        archived_incident: None if the archive does not have it; then only an acceptance is possible.
 
     Raises:
-        UnknownIncident: no incident has this id, or it is not open and its level should be accepted.
+        UnknownIncident: no incident has this id, or its level should be accepted but it is not open.
         TooManyActions: the limit is reached.
     """
-    known = archived.actions if archived is not None else []
-    before = next((one for one in known if one.incident == incident and _is_same(one, document, by)), None)
+    actions = archived_incident.actions if archived_incident is not None else []
+    before = next(
+        (action for action in actions if action.incident == incident and _repeats(action, document, by)), None
+    )
     if before is not None:
-        return state, archived, before
-    if len(known) >= MAX_ACTIONS:
+        return state, archived_incident, before
+    if len(actions) >= MAX_ACTIONS:
         raise TooManyActions(f"incident {incident}: the limit of {MAX_ACTIONS} actions is reached; nothing was added")
     assert state.observed_at is not None  # a mesh with a verdict has a snapshot
-    kept = KeptActionDocument(incident=incident, kind=document.kind, text=document.text, by=by, at=state.observed_at)
+    action = KeptActionDocument(incident=incident, kind=document.kind, text=document.text, by=by, at=state.observed_at)
     if document.kind is ActionKind.ACCEPT:
         state = _accept(state, incident)
-    elif archived is None:
-        raise _unknown(state, incident, "an incident, open or archived")
-    if archived is not None:
-        archived = archived.model_copy(update={"actions": [*known, kept]})
-    return state, archived, kept
+    elif archived_incident is None:
+        raise _unknown_incident(state, incident, "an incident, open or archived")
+    if archived_incident is not None:
+        archived_incident = archived_incident.model_copy(update={"actions": [*actions, action]})
+    return state, archived_incident, action
 
 
-def _is_same(kept: KeptActionDocument, document: ActionDocument, by: str) -> bool:
-    """Whether an action repeats one. A level can be accepted once."""
-    is_same_kind = kept.kind is document.kind
-    return is_same_kind and (kept.kind is ActionKind.ACCEPT or (kept.by, kept.text) == (by, document.text))
+def _repeats(action: KeptActionDocument, document: ActionDocument, by: str) -> bool:
+    """Whether a document repeats a stored action. A level can be accepted once."""
+    is_same_kind = action.kind is document.kind
+    return is_same_kind and (action.kind is ActionKind.ACCEPT or (action.by, action.text) == (by, document.text))
 
 
 def _accept(state: MeshState, incident: str) -> MeshState:
-    """Return the state to which the present level of an open incident or notice is normal."""
+    """Return the state in which the present level of an open incident or notice is normal."""
     try:
         return levels.accept_incident(state, incident)
     except KeyError:
-        raise _unknown(state, incident, "an open incident") from None
+        raise _unknown_incident(state, incident, "an open incident") from None
 
 
-def _unknown(state: MeshState, incident: str, expected: str) -> UnknownIncident:
-    names = list_first([one.id for one in state.memory.open], MAX_NAMED) or "there is none"
+def _unknown_incident(state: MeshState, incident: str, expected: str) -> UnknownIncident:
+    ids = list_first([open_incident.id for open_incident in state.memory.open], MAX_NAMED) or "there is none"
     return UnknownIncident(
-        f"incident: expected {expected} ({names}), got {incident[:SHOWN]!r}; take the id from a verdict or a list"
+        f"incident: expected {expected} ({ids}), got {incident[:SHOWN]!r}; take the id from a verdict or a list"
     )

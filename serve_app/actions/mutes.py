@@ -1,6 +1,6 @@
-"""Adds and removes mutes: functions from state to state.
+"""Add and remove mutes: functions from state to state.
 
-A mute takes effect with the next snapshot in its period. It uses the times of snapshots, so that it works for a
+A mute takes effect with the next snapshot in its period. Its period is in the time of snapshots, so that it works for a
 replayed mesh as for a live one.
 """
 
@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
-from serve_app.api.codec.mistakes import SHOWN, refuse_names
+from serve_app.api.codec.mistakes import SHOWN, refuse_names, sentence_errors
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
-from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
+from serve_app.errors import TooManyMutes, UnknownMute
 
 MAX_MUTES = 100  # active and future ones of one mesh
-MAX_MUTE_SECONDS = 30 * 86400.0
+MAX_DURATION = timedelta(days=30)
 
 
 def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[MeshState, Mute]:
-    """Add a mute. Returns the new state and the stored mute; the same state if the mute exists.
+    """Return the state with a mute added, and the stored mute; the same state if the mute exists.
 
     Raises:
         InvalidDocument: it names an unknown service, has ended, or is too long.
@@ -28,13 +28,13 @@ def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[Me
     """
     assert state.observed_at is not None  # a mesh with a verdict has a snapshot
     services = tuple(sorted(set(document.services or ())))
-    known = {one.id: one for one in state.memory.mutes}
-    if (before := known.get(_id(document, services))) is not None:
+    mutes = {mute.id: mute for mute in state.memory.mutes}
+    if (before := mutes.get(_id(document, services))) is not None:
         return state, before
     _require_services(state, document)
     start = document.start or state.observed_at
-    _require_times(document, start, state.observed_at, MAX_MUTE_SECONDS)
-    if len(known) >= MAX_MUTES:
+    _require_times(document, start, state.observed_at)
+    if len(mutes) >= MAX_MUTES:
         raise TooManyMutes(
             f"mutes: the limit of {MAX_MUTES} active and future mutes is reached; remove some, or put several services "
             "into one"
@@ -43,23 +43,23 @@ def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[Me
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute
 
 
-def remove_mute(state: MeshState, mute: str) -> tuple[MeshState, Mute]:
-    """Remove a mute. Returns the new state and the removed mute.
+def remove_mute(state: MeshState, mute_id: str) -> tuple[MeshState, Mute]:
+    """Return the state without a mute, and the removed mute.
 
     Raises:
         UnknownMute: there is no mute with this id.
     """
-    before = next((one for one in state.memory.mutes if one.id == mute), None)
+    before = next((mute for mute in state.memory.mutes if mute.id == mute_id), None)
     if before is None:
         raise UnknownMute(
-            f"mute {mute[:SHOWN]!r}: there is no such mute ({len(state.memory.mutes)} others exist); list the mutes, "
-            "and correct the id; remove mutes of settings and annotations there"
+            f"mute {mute_id[:SHOWN]!r}: there is no such mute ({len(state.memory.mutes)} others exist); list the "
+            "mutes, and correct the id; remove mutes of settings and annotations there"
         )
-    return replace(state, memory=state.memory.remove_mute(mute)), before
+    return replace(state, memory=state.memory.remove_mute(mute_id)), before
 
 
 def _id(document: MuteDocument, services: tuple[str, ...]) -> str:
-    """The same for the same request, so that a repeated request makes one mute."""
+    """Return the id, which is the same for the same request, so that a repeated request creates one mute."""
     start = document.start.isoformat() if document.start else ""
     content = "\n".join((start, document.end.isoformat(), document.reason, *services))
     return f"{document.end:%Y%m%dT%H%M%SZ}-{hashlib.blake2b(content.encode(), digest_size=4).hexdigest()}"
@@ -67,29 +67,28 @@ def _id(document: MuteDocument, services: tuple[str, ...]) -> str:
 
 def _require_services(state: MeshState, document: MuteDocument) -> None:
     """Refuse unknown services: a misspelt one would not be muted, and would alert someone at night."""
-    known = {*state.node_ids, *(namespace_of(name) + OF_NAMESPACE for name in state.node_ids)}
+    names = {*state.node_ids, *(namespace_of(name) + OF_NAMESPACE for name in state.node_ids)}
     problem = (
         f"is neither one of the {len(state.node_ids)} services of the mesh, nor one of its namespaces with /*; correct "
         "the name, or wait for its first snapshot"
     )
-    refuse_names([(f"/services/{i}", name) for i, name in enumerate(document.services or ())], known, problem)
+    refuse_names([(f"/services/{i}", name) for i, name in enumerate(document.services or ())], names, problem)
 
 
-def _require_times(document: MuteDocument, start: datetime, newest: datetime, longest_seconds: float) -> None:
-    longest = timedelta(seconds=longest_seconds)
-    came = f"got {document.end.isoformat()}; correct the time or its zone"
-    whose = "start" if document.start else "newest snapshot, which it starts from"
+def _require_times(document: MuteDocument, start: datetime, newest: datetime) -> None:
+    advice = f"got {document.end.isoformat()}; correct the time or its zone"
+    reference = "start" if document.start else "newest snapshot, which it starts from"
     if document.end <= start:
-        problem = f"end: expected a time after the {whose}, {start.isoformat()}, {came}"
+        problem = f"end: expected a time after the {reference}, {start.isoformat()}, {advice}"
     elif document.end <= newest:
-        problem = f"end: expected a time after the newest snapshot, {newest.isoformat()}, {came}"
-    elif document.end - start > longest:
-        problem = f"end: more than {longest} after the {whose}, {start.isoformat()}, {came}, or give a start"
+        problem = f"end: expected a time after the newest snapshot, {newest.isoformat()}, {advice}"
+    elif document.end - start > MAX_DURATION:
+        problem = f"end: more than {MAX_DURATION} after the {reference}, {start.isoformat()}, {advice}, or give a start"
     else:
         return
-    raise InvalidDocument(problem, pointer="/end", errors=[{"pointer": "/end", "detail": problem}])
+    raise sentence_errors([("/end", problem)])
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:
-    """The document of a stored mute. ``now`` is the time of the newest snapshot; None if there is none."""
+    """Return the document of a stored mute. ``now``: time of the newest snapshot; None if there is none."""
     return KeptMuteDocument.from_object(mute, in_force=now is not None and mute.start <= now < mute.end)

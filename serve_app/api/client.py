@@ -45,7 +45,7 @@ from serve_app.net.endpoint import ssl_context
 
 D = TypeVar("D", bound=Document)
 _TYPE = "urn:tagae:problem:{}"
-_RAISED = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
+_ERRORS = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
 _TEMPORARY = (408, 429, 503, 504)  # statuses that may pass
 _FROM_PROXY = (502, 503, 504)  # a proxy's own answer if the service is down or broke off
 PAUSE_SECONDS = 0.25  # before a request is repeated that found no service
@@ -61,14 +61,14 @@ class Client:
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
-        patience_seconds: of all attempts of one call together.
-        reach_seconds: shorter patience while nothing at all answers, until the first answer. A wrong URL is reported
-            within this time. None: the same as ``patience_seconds``.
-        on_retry: called once for each request that is repeated although something has answered before, with the reason
-            and the patience in words.
+        patience_seconds: for all attempts of a call together.
+        reach_seconds: shorter patience until the first answer, so that a wrong URL is reported soon; None: the same as
+            ``patience_seconds``.
+        on_retry: called once for each repeated request after the first answer, with the reason and the patience in
+            words.
         ca_file: CA bundle to use instead of the system store.
 
-    Each method raises the error that the service raised, with its text, and ``NoCapacity`` if there is no answer.
+    Each method raises the service's error with its text, or ``NoCapacity`` if there is no answer.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -112,7 +112,7 @@ class Client:
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
-        """Set baselines and calibration from a snapshot, which does not count and has no verdict."""
+        """Set baselines and calibration from a snapshot, which does not count and gets no verdict."""
         self._send("POST", f"/v1/meshes/{mesh}/baseline", encode_snapshot(snapshot, ARROW))
 
     def verdict(self, mesh: str) -> VerdictDocument:
@@ -132,21 +132,17 @@ class Client:
         return self._get(OneMeshDocument, f"meshes/{mesh}")
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
-        """The JSON of a view of a mesh, such as ``graph``.
-
-        Args:
-            view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
-            parameters: of the route; None leaves one out.
-        """
-        given = {
+        """A mesh's view as JSON, such as ``graph``, from ``GET /v1/meshes/{mesh}/{view}``; a parameter of None is left
+        out."""
+        query = {
             name: value.isoformat() if isinstance(value, datetime) else value
             for name, value in parameters.items()
             if value is not None
         }
-        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=given).json()
+        return self._send("GET", f"/v1/meshes/{mesh}/{view}", parameters=query).json()
 
     def embeddings(self, mesh: str) -> Embeddings:
-        """The embeddings of the services of the newest snapshot."""
+        """The newest snapshot's embeddings."""
         return decode_embeddings(self._send("GET", f"/v1/meshes/{mesh}/embeddings").content)
 
     def incidents(
@@ -158,8 +154,8 @@ class Client:
         service: str | None = None,
         team: str | None = None,
     ) -> Iterator[ArchivedIncidentDocument]:
-        """The incidents of a period, the newest first, page by page; without a period, those that are open now. With
-        ``team``, those that belong to it."""
+        """The incidents of a period, or without one those open now, the newest first, page by page; with ``team``, its
+        own."""
         cursor: str | None = None
         while True:
             page = IncidentsDocument.model_validate(
@@ -172,15 +168,14 @@ class Client:
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncidentDocument:
         """An incident, open or archived, at its highest score."""
-        return self._get(ArchivedIncidentDocument, f"meshes/{mesh}/incidents/{_in_path(incident)}")
+        return self._get(ArchivedIncidentDocument, f"meshes/{mesh}/incidents/{_path_segment(incident)}")
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
     def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
-        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored
-        feedback."""
+        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored feedback."""
         return self._post(KeptFeedbackDocument, f"meshes/{mesh}/feedback", feedback)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
@@ -189,11 +184,11 @@ class Client:
 
     def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """Withdraw the feedback on an incident, by its id."""
-        self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
+        self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_path_segment(incident)}")
 
     def act(self, mesh: str, incident: str, action: ActionDocument) -> KeptActionDocument:
-        """Say what you do about an incident, or accept its level as normal. Returns what is stored."""
-        return self._post(KeptActionDocument, f"meshes/{mesh}/incidents/{_in_path(incident)}/actions", action)
+        """Record an action on an incident. Returns the stored action."""
+        return self._post(KeptActionDocument, f"meshes/{mesh}/incidents/{_path_segment(incident)}/actions", action)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
         """Mute services or the whole mesh for a while. Returns the stored mute."""
@@ -205,30 +200,30 @@ class Client:
 
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id."""
-        self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
+        self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_path_segment(mute)}")
 
     def models(self) -> ModelsDocument:
         """The models of the registry."""
         return self._get(ModelsDocument, "models")
 
     def compare_models(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against."""
-        return self._get(ComparisonOfModels, f"models/{_in_path(version)}/comparison")
+        """The differences between a model and its baseline in the trial."""
+        return self._get(ComparisonOfModels, f"models/{_path_segment(version)}/comparison")
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
         """Try a model on a share of the meshes."""
-        return self._post(RolloutDocument, f"models/{_in_path(version)}/canary", CanaryDocument(share=share))
+        return self._post(RolloutDocument, f"models/{_path_segment(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
-        """Have all meshes use a model, or one."""
-        return self._post(RolloutDocument, f"models/{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
+        """Make all meshes, or one, use a model."""
+        return self._post(RolloutDocument, f"models/{_path_segment(version)}/promote", PromotionDocument(mesh=mesh))
 
     def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
         """End a trial, or go back to the model before."""
         return self._post(RolloutDocument, "models/rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
-        """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""
+        """Send a test alert to all receivers, or to those of a kind or address."""
         return self._post(TestResultsDocument, "receivers/test", TestAlertDocument(receiver=receiver)).receivers
 
     def metrics(self) -> str:
@@ -259,37 +254,37 @@ class Client:
             except httpx.UnsupportedProtocol as error:
                 raise NoCapacity(f"url {self.url}: expected http://HOST:PORT; {error}") from None
             except httpx.TransportError as error:
-                left = began + (self._patience if self._is_reached else self._reach) - time.monotonic()
+                remaining = began + (self._patience if self._is_reached else self._reach) - time.monotonic()
                 reason = f"{error or type(error).__name__}"
-                if left < 0:
+                if remaining < 0:
                     raise NoCapacity(
                         f"no answer from {self.url}: {reason}; start it with `tagae serve`, or correct the URL"
                     ) from None
                 pause = PAUSE_SECONDS
             else:
                 self._is_reached = True
-                left = began + self._patience - time.monotonic()
-                if left < 0 or not _is_temporary(response):
+                remaining = began + self._patience - time.monotonic()
+                if remaining < 0 or not _is_temporary(response):
                     is_done = method == "DELETE" and is_repeated and response.status_code == 404
                     return response if is_done else _require_success(response)
                 reason = f"{response.status_code} {response.reason_phrase}"
-                pause = min(_retry_after(response), left)
+                pause = min(_retry_after(response), remaining)
             if self._is_reached and not is_repeated:
-                self._on_retry(f"{method} {self.url}{path}: {reason}; trying again for up to {left:.0f} s")
+                self._on_retry(f"{method} {self.url}{path}: {reason}; trying again for up to {remaining:.0f} s")
             is_repeated = True
             headers["connection"] = "close"  # the next attempt may reach another pod or node, which can answer
             time.sleep(pause)
 
 
-def _in_path(name: str) -> str:
+def _path_segment(name: str) -> str:
     """An id as one segment of a path."""
     return quote(name, safe="")
 
 
 def _retry_after(response: httpx.Response) -> float:
     """Seconds to wait: what the service asks for, and up to one second more to spread the clients."""
-    given = response.headers.get("retry-after", "")
-    seconds = float(given) if given.replace(".", "", 1).isdigit() else PAUSE_SECONDS
+    header = response.headers.get("retry-after", "")
+    seconds = float(header) if header.replace(".", "", 1).isdigit() else PAUSE_SECONDS
     return seconds + random.uniform(0, min(1.0, seconds))
 
 
@@ -313,9 +308,9 @@ def _require_success(response: httpx.Response) -> httpx.Response:
     is_page = response.headers.get("content-type", "").startswith("text/html")
     detail = problem.get("detail") or (not is_page and response.text[:200]) or response.reason_phrase
     default = NoCapacity if _is_service_down(response) else ServeError
-    raised = _RAISED.get(problem.get("type", ""), default)
+    error_class = _ERRORS.get(problem.get("type", ""), default)
     details = {name: problem[name] for name in ("pointer", "errors", "retry_after_seconds") if problem.get(name)}
-    raise raised(f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **details)
+    raise error_class(f"{response.request.method} {response.url.path}: {response.status_code}: {detail}", **details)
 
 
 def _problem(response: httpx.Response) -> dict[str, Any]:

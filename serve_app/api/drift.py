@@ -46,15 +46,15 @@ REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
 
 @dataclass(frozen=True, slots=True)
 class _Drift:
-    """One measure that drifts: its distance, the share of values that moved, and since when, Unix time."""
+    """A drifting measure: its distance, the share of values that moved, and the start of the drift, Unix time."""
 
     measure: Measure
     distance: float
-    moved: float
+    moved_share: float
     since: float
 
     @property
-    def whose(self) -> str:
+    def population(self) -> str:
         return "calls" if self.measure.channel.startswith("call.") else "services"
 
     @property
@@ -67,7 +67,7 @@ class _Drift:
 
 
 def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> DriftDocument:
-    """The document of a mesh with at least one snapshot in its window."""
+    """The drift of a mesh with at least one snapshot in its window."""
     sketch = state.drift
     return DriftDocument(
         judged_until=None if sketch.judged < 0 else _instant((sketch.judged + 1) * BLOCK_SECONDS),
@@ -79,20 +79,20 @@ def drift_document(mesh: str, state: MeshState, checkpoint: Checkpoint) -> Drift
 
 
 def advice(mesh: str, sketch: DriftSketch) -> list[DriftAdviceDocument]:
-    """The drifts in words: one advice for each subject and reference, the oldest first."""
+    """One advice for each subject and reference that drifts, the oldest first."""
     drifts = [
-        _Drift(MEASURES[row], *(float(of[row]) for of in (sketch.distances, sketch.moved, sketch.since)))
+        _Drift(MEASURES[row], *(float(column[row]) for column in (sketch.distances, sketch.moved, sketch.since)))
         for row in drifting(sketch).tolist()
     ]
     groups: dict[tuple[str, ...], list[_Drift]] = {}
-    for one in drifts:
-        key = one.measure.kind, one.measure.reference, one.subject
-        groups.setdefault(key, []).append(one)
-    return sorted((_advise(mesh, group) for group in groups.values()), key=lambda one: one.since)
+    for drift in drifts:
+        key = drift.measure.kind, drift.measure.reference, drift.subject
+        groups.setdefault(key, []).append(drift)
+    return sorted((_advise(mesh, group) for group in groups.values()), key=lambda drift: drift.since)
 
 
 def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
-    kind, since = group[0].measure.kind, _instant(min(one.since for one in group))
+    kind, since = group[0].measure.kind, _instant(min(drift.since for drift in group))
     is_missing = kind is Kind.MISSING
     return DriftAdviceDocument(
         reference=group[0].measure.reference,
@@ -107,17 +107,19 @@ def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
 
 
 def _describe(group: Sequence[_Drift]) -> str:
-    worst = max(group, key=lambda one: one.moved if one.measure.kind is Kind.VALUES else one.distance)
+    worst = max(group, key=lambda drift: drift.moved_share if drift.measure.kind is Kind.VALUES else drift.distance)
     kind, channel = worst.measure.kind, worst.measure.channel.partition(".")[2]
     to = REFERENCES[worst.measure.reference]
     if kind is Kind.VALUES:
-        return f"the {worst.subject} of at least {worst.moved:.0%} of the {worst.whose} have differed from {to}"
+        return (
+            f"the {worst.subject} of at least {worst.moved_share:.0%} of the {worst.population} have differed from {to}"
+        )
     if kind is Kind.MISSING:
-        return f"{channel} has been missing for {worst.distance:.0%} more of the {worst.whose} than last week"
+        return f"{channel} has been missing for {worst.distance:.0%} more of the {worst.population} than last week"
     if kind is Kind.CALLS:
         return f"{worst.distance:.0%} of the calls have been new"
     return (
-        f"{channel} of {worst.whose} has left its usual range {10**worst.distance:.1f} times as often as "
+        f"{channel} of {worst.population} has left its usual range {10**worst.distance:.1f} times as often as "
         f"{'in training' if worst.measure.reference is Reference.TRAINING else 'last week'}"
     )
 
@@ -127,31 +129,33 @@ def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureD
     return [
         DriftMeasureDocument.from_object(
             measure,
-            distance=_known(sketch.distances[row]),
-            limit=_known(limits[row]),
-            moved=_known(sketch.moved[row]),
+            distance=_none_if_nan(sketch.distances[row]),
+            limit=_none_if_nan(limits[row]),
+            moved=_none_if_nan(sketch.moved[row]),
             since=_instant(sketch.since[row]) if row in active else None,
         )
         for row, measure in enumerate(MEASURES)
     ]
 
 
-def _quality(found: DataQuality, sketch: DriftSketch) -> DataQualityDocument:
-    known = sketch.days > 0
-    before = sketch.week_missing[known].mean(axis=0) if known.any() else None
+def _quality(quality: DataQuality, sketch: DriftSketch) -> DataQualityDocument:
+    has_history = sketch.days > 0
+    before = sketch.week_missing[has_history].mean(axis=0) if has_history.any() else None
     rows = {population.name: row for row, population in enumerate(POPULATIONS)}
     return DataQualityDocument(
         missing=[
-            MissingDocument(channel=name, share=share, before=None if before is None else _known(before[rows[name]]))
-            for name, share in found.missing.items()
+            MissingDocument(
+                channel=name, share=share, before=None if before is None else _none_if_nan(before[rows[name]])
+            )
+            for name, share in quality.missing.items()
             if share > 0
         ],
-        stale=list(found.stale),
-        constant=[ConstantDocument(service=service, metric=metric) for service, metric in found.constant],
+        stale=list(quality.stale),
+        constant=[ConstantDocument(service=service, metric=metric) for service, metric in quality.constant],
     )
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 

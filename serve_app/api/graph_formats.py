@@ -27,10 +27,7 @@ class GraphFormat(StrEnum):
 
 
 def write_graphml(graph: bytes) -> bytes:
-    """Return the text of a graph in GraphML.
-
-    Args:
-        graph: JSON of a ``GraphDocument``.
+    """A ``GraphDocument`` in GraphML.
 
     Raises:
         InvalidParameter: it has too many services and calls for GraphML, which is not written in pieces.
@@ -51,8 +48,7 @@ def write_graphml(graph: bytes) -> bytes:
 
 
 def to_networkx(document: Mapping[str, Any]) -> "nx.DiGraph":
-    """Return a directed graph of the services of a ``GraphDocument`` by id, with metrics, signals and results as
-    attributes."""
+    """A directed graph of a ``GraphDocument``: services by id, with metrics, signals and results as attributes."""
     import networkx as nx
 
     observed_at = datetime.fromisoformat(document["observed_at"]).isoformat()
@@ -60,16 +56,19 @@ def to_networkx(document: Mapping[str, Any]) -> "nx.DiGraph":
     for service in document["services"]:
         metrics = dict(service.get("metrics") or {}) | dict(service.get("signals") or {})
         results = {name: service[name] for name in ("deviation", "suspicion", "incident")}
-        graph.add_node(f"{service['namespace']}/{service['name']}", **_known({**metrics, **results, "vanished": False}))
+        graph.add_node(
+            f"{service['namespace']}/{service['name']}",
+            **_present_attributes({**metrics, **results, "vanished": False}),
+        )
     graph.add_nodes_from(document["vanished"], vanished=True)
     for call in document["calls"]:
         ends = {"source", "destination"}
         attributes = {name: value for name, value in call.items() if name not in ends}
-        graph.add_edge(call["source"], call["destination"], **_known(attributes))
+        graph.add_edge(call["source"], call["destination"], **_present_attributes(attributes))
     return graph
 
 
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+def _present_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     """The attributes that have a value. Numbers are floats, so that an attribute has one type in GraphML."""
     return {
         name: float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,7 +1,7 @@
 """The next step in an incident: what to do, and the evidence that decides, as one sentence.
 
-It follows only from what the incident knows. A change is named as the cause only if it is one of the first suspect,
-shortly before. The page, messages, reports and the command line all show this text.
+It follows from the incident alone. A change is named as the cause only if it is the first suspect's, shortly before.
+The page, messages, reports and the command line all show this text.
 """
 
 import re
@@ -43,7 +43,7 @@ from serve_app.api.subject import (
 )
 from serve_app.api.wording import fill, observed_text, usual_text, wording
 
-# Faults that a new version of the service can cause: not the requests that it gets, nor calls that its callers stopped.
+# Faults that a new version of the service can cause: not its load, nor calls that its callers stopped making.
 _OF_A_VERSION = frozenset(
     {
         IncidentKind.SLOW,
@@ -64,7 +64,7 @@ def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
 
     Args:
-        alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
+        alerts: as in :func:`serve_app.api.headline.headline`.
     """
     return f"{_next_step(incident, alerts)}."
 
@@ -80,15 +80,15 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> str:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
         return f"Look at {first} first: it deviates, and no service stands out as the cause"
-    first_step, *others = (_step_of_cause(one) for one in separate_faults(incident) or [incident])
-    if others:  # the headline has their evidence
-        actions = [step.partition(": ")[0] for step in (first_step, *others)]
+    first_step, *further_steps = (_step_of_cause(fault) for fault in separate_faults(incident) or [incident])
+    if further_steps:  # the headline has their evidence
+        actions = [step.partition(": ")[0] for step in (first_step, *further_steps)]
         return "; separately, ".join([actions[0], *(action[0].lower() + action[1:] for action in actions[1:])])
     return _with_alternative(incident, first_step)
 
 
 def _subject_with_verb(incident: Incident) -> str:
-    """What is back to normal, with its verb."""
+    """The subject that is back to normal, with its verb."""
     name = title(incident)
     return f"the {name} are" if name != first_service(incident) else f"{name} and the services around it are"
 
@@ -110,14 +110,14 @@ def _step_of_traffic(incident: Incident, alone: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FirstSuspect:
-    """An incident with a first suspect, and the facts about it, strongest first."""
+    """An incident with a first suspect, and the suspect's facts, strongest first."""
 
     incident: Incident
     suspect: Suspect
     facts: Sequence[Reason]
 
     @property
-    def who(self) -> str:
+    def service(self) -> str:
         return self.suspect.service
 
     def strongest(self, metric: str) -> Reason | None:
@@ -126,7 +126,7 @@ class _FirstSuspect:
 
     @property
     def causes(self) -> list[Reason]:
-        """The facts that the kind of the incident follows from, strongest first."""
+        """The facts that the incident's kind follows from, strongest first."""
         return facts_of_kind(self.suspect, self.incident.kind)
 
 
@@ -136,7 +136,7 @@ def _step_of_cause(incident: Incident) -> str:
 
 
 def _with_alternative(incident: Incident, step: str) -> str:
-    """The step, and where to look next: at a suspect that uses up its CPU; or at the second one, if the cause is
+    """The step, and the next place to look at: a suspect that uses up its CPU; or the second one, if the cause is
     uncertain, or if it has a fault of its own."""
     suspects = incident.suspects
     full = _full_neighbour(incident)
@@ -146,63 +146,63 @@ def _with_alternative(incident: Incident, step: str) -> str:
     is_uncertain = bool(unclear_suspects(incident))
     if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= OF_ITS_OWN):
         return step
-    second, known = suspects[1].service, sorted(facts(suspects[1]), key=lambda fact: fact.metric != SENT)
+    second, reasons = suspects[1].service, sorted(facts(suspects[1]), key=lambda fact: fact.metric != SENT)
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
-    why = f" ({_evidence(known[0], incident)})" if known else ""
-    return f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{why}"
+    evidence = f" ({_evidence(reasons[0], incident)})" if reasons else ""
+    return (
+        f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{evidence}"
+    )
 
 
 def _evidence(fact: Reason, incident: Incident) -> str:
-    """A fact about another suspect, and how much earlier than the first one it rose."""
-    first = min((one.since for one in facts(incident.suspects[0])), default=fact.since)
+    """A fact about another suspect, and its lead over the first suspect's facts."""
+    first = min((reason.since for reason in facts(incident.suspects[0])), default=fact.since)
     ahead = (first - fact.since).total_seconds()
     return clause_text(fact) + (f", {span_text(ahead)} earlier" if ahead >= _EARLIER_SECONDS else "")
 
 
 def _full_neighbour(incident: Incident) -> tuple[str, Reason] | None:
-    """Another likely suspect of an incident of slow or failing services that uses up its CPU, and the fact that says
-    so."""
+    """Another likely suspect that uses up its CPU, if services are slow or failing, and the fact about it."""
     if incident.kind not in (IncidentKind.SLOW, IncidentKind.FAILING):
         return None
     likely = set(likely_suspects(incident.suspects))
-    found = (
-        (one.service, fact)
-        for one in incident.suspects[1:]
-        for fact in facts(one)
-        if one.service in likely and fact.metric == "cpu_utilization" and fact.observed >= _FULL
+    neighbours = (
+        (suspect.service, fact)
+        for suspect in incident.suspects[1:]
+        for fact in facts(suspect)
+        if suspect.service in likely and fact.metric == "cpu_utilization" and fact.observed >= _FULL
     )
-    return next(found, None)
+    return next(neighbours, None)
 
 
 def _rollback(case: _FirstSuspect) -> str | None:
-    """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
-    cause."""
+    """The step that undoes the suspect's last change; None if there was none shortly before that can be the cause."""
     last = change_before(case.incident)
     if last is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
     change, ahead = last
-    if change.kind == "scale_out":  # more replicas are no cause, and less of them would make it worse
+    if change.kind == "scale_out":  # more replicas are no cause, and fewer would make it worse
         return None
     version = version_of(change)
     if change.kind == "deploy":
-        action, came = f"Roll back {version or 'the last deploy'} of {case.who}", "it was deployed"
+        action, event = f"Roll back {version or 'the last deploy'} of {case.service}", "it was deployed"
     else:
         kind = change.kind.replace("_", " ")
-        action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
-    when = f"{span_text(ahead)} before this began" if ahead else "as this began"
+        action, event = f"Undo the {kind} of {case.service}{f' ({version})' if version else ''}", "it happened"
+    timing = f"{span_text(ahead)} before this began" if ahead else "as this began"
     causes = case.causes or case.facts
-    return f"{action}: {came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}"
+    return f"{action}: {event} {timing}{f', and {clause_text(causes[0], case.service)}' if causes else ''}"
 
 
-def _step_of(reason: Reason, who: str) -> str:
-    """The step that the metric of a reason about ``who`` has."""
+def _step_of(reason: Reason, service: str) -> str:
+    """The step that belongs to the metric of a reason about ``service``."""
     words = wording(reason.metric)
     return fill(
         words.step,
         reason,
-        who,
-        evidence=fill(words.sentence, reason, who) if words.sentence else clause_text(reason, who),
+        service,
+        evidence=fill(words.sentence, reason, service) if words.sentence else clause_text(reason, service),
         or_more=", or scale it out" if reason.observed >= _BUSY_CPU else "",
     )
 
@@ -212,65 +212,73 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
         return _step_of_gone(case)
     callers = failing_callers(case.incident)
     if callers:
-        first, *others = callers
+        first, *other_callers = callers
         ends = (
-            f"{case.who} and its callers {list_first(callers, _MAX_CALLERS)}" if others else f"{first} and {case.who}"
+            f"{case.service} and its callers {list_first(callers, _MAX_CALLERS)}"
+            if other_callers
+            else f"{first} and {case.service}"
         )
         is_well = all(fact.source or fact.destination or fact.observed <= fact.expected for fact in case.facts)
-        contrast = f", while {case.who} itself shows nothing unusual" if is_well else ""
-        return f"Check the network and the policies between {ends}: {clause_text(case.causes[0], case.who)}{contrast}"
-    shared = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
-    if shared is not None:
-        return _step_of(shared, case.who)
-    own = case.strongest("own_time")
-    evidence = clause_text((case.causes or case.facts)[0], case.who) if case.facts else "it deviates most"
-    if own is not None and own.observed > own.expected:
+        contrast = f", while {case.service} itself shows nothing unusual" if is_well else ""
+        return (
+            f"Check the network and the policies between {ends}: {clause_text(case.causes[0], case.service)}{contrast}"
+        )
+    cause = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
+    if cause is not None:
+        return _step_of(cause, case.service)
+    own_time = case.strongest("own_time")
+    evidence = clause_text((case.causes or case.facts)[0], case.service) if case.facts else "it deviates most"
+    if own_time is not None and own_time.observed > own_time.expected:
         evidence += ", and the time is spent in it, not in its callees"
-    what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
-    return f"Look at {case.who} itself, {what}: {evidence}"
+    place = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
+    return f"Look at {case.service} itself, {place}: {evidence}"
 
 
 def _step_of_gone(case: _FirstSuspect) -> str:
-    lost, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
-    evidence = clause_text(lost) if lost else "its callers miss it"
+    absence, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
+    evidence = clause_text(absence) if absence else "its callers miss it"
     if memory is not None and memory.observed > memory.expected:
         evidence += f"; its memory was at {observed_text(memory)}"
-    if not any(near.change.service == case.who for near in case.incident.changes):
+    if not any(near.change.service == case.service for near in case.incident.changes):
         evidence += ", and no planned change explains it"
-    return f"Bring {case.who} back: {evidence}"
+    return f"Bring {case.service} back: {evidence}"
 
 
 def _step_of_many_calls(case: _FirstSuspect) -> str:
-    sent = case.strongest(SENT)
-    if sent is None:
-        return f"Limit the retries of {case.who}: it sends more calls than its requests explain"
+    calls = case.strongest(SENT)
+    if calls is None:
+        return f"Limit the retries of {case.service}: it sends more calls than its requests explain"
     evidence = (
-        f"it sends {times_text(sent.observed / sent.expected)} times its usual calls, more than its requests explain"
+        f"it sends {times_text(calls.observed / calls.expected)} times its usual calls, more than its requests explain"
     )
     failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
-    if lost := case.strongest(LOSES):
-        return f"Limit the retries of {case.who}: {evidence}, and {clause_text(lost)}; then check its DNS and egress"
+    if losses := case.strongest(LOSES):
+        return (
+            f"Limit the retries of {case.service}: {evidence}, and {clause_text(losses)}; then check its DNS and egress"
+        )
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
-    return f"Limit the retries of {case.who}: {evidence}"
+    return f"Limit the retries of {case.service}: {evidence}"
 
 
 def _step_of_overload(case: _FirstSuspect) -> str:
     load = case.suspect.reasons[0].load
-    symptom = f", and {clause_text(case.facts[0], case.who)}" if case.facts else ""
-    return f"Scale {case.who} out, or limit its callers: it gets {times_text(load)} times its usual requests{symptom}"
+    symptom = f", and {clause_text(case.facts[0], case.service)}" if case.facts else ""
+    return (
+        f"Scale {case.service} out, or limit its callers: it gets {times_text(load)} times its usual requests{symptom}"
+    )
 
 
 def _step_of_resources(case: _FirstSuspect) -> str:
     if not case.causes:
-        return f"Look at the resources of {case.who}: one of them is running out"
-    fact, who = case.causes[0], case.who
+        return f"Look at the resources of {case.service}: one of them is running out"
+    fact, service = case.causes[0], case.service
     if fact.forecast is not None and fact.metric == "memory_utilization":
         return (
-            f"Restart {who} {_until_full(fact.forecast)}, then look for the leak: "
+            f"Restart {service} {_until_full(fact.forecast)}, then look for the leak: "
             f"its memory is at {observed_text(fact)}, usually {usual_text(fact)}, and rises steadily"
         )
-    return _step_of(fact, who)
+    return _step_of(fact, service)
 
 
 def _until_full(forecast: LimitForecast) -> str:
@@ -282,29 +290,29 @@ def _until_full(forecast: LimitForecast) -> str:
 def _step_of_dropped_calls(case: _FirstSuspect) -> str:
     calls = case.strongest(DROPPED)
     if calls is None:
-        return f"Check the network, the policies and the routing to {case.who}: a busy caller hardly calls it"
-    return _step_of(calls, case.who)
+        return f"Check the network, the policies and the routing to {case.service}: a busy caller hardly calls it"
+    return _step_of(calls, case.service)
 
 
 def _step_of_rerouted(case: _FirstSuspect) -> str:
     routes = routes_of([case.suspect])
     if not routes:
-        return f"Check the routing to {case.who}: calls go elsewhere than usual"
+        return f"Check the routing to {case.service}: calls go elsewhere than usual"
     if is_uncertain_swap(case.incident):  # the headline has the evidence
         callers = swapped_callers(case.incident)
-        ends = sorted({callee for route in callers.values() for callee in (*route.new, *route.lost)})
-        whose = " and ".join(callers)
-        return f"Compare the endpoints of {' and '.join(ends[:2])}, and correct the routing of the calls from {whose}"
-    every = routes_of(case.incident.suspects)
-    callers = swapped_callers(case.incident) or {name: every[name] for name in list(routes)[:2]}
+        ends = sorted({callee for route in callers.values() for callee in (*route.new_callees, *route.lost_callees)})
+        names = " and ".join(callers)
+        return f"Compare the endpoints of {' and '.join(ends[:2])}, and correct the routing of the calls from {names}"
+    routes_of_all = routes_of(case.incident.suspects)
+    callers = swapped_callers(case.incident) or {name: routes_of_all[name] for name in list(routes)[:2]}
     parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]
     return f"Correct the routing of the calls from {' and '.join(callers)}: {', and '.join(parts)}"
 
 
 def _step_of_unclear(case: _FirstSuspect) -> str:
     if not case.facts:
-        return f"Look at {case.who} first: it deviates most, and no single fact says why"
-    return f"Look at {case.who} first: {clause_text(case.facts[0], case.who)}"
+        return f"Look at {case.service} first: it deviates most, and no single fact says why"
+    return f"Look at {case.service} first: {clause_text(case.facts[0], case.service)}"
 
 
 _STEPS: dict[IncidentKind, Callable[[_FirstSuspect], str]] = {

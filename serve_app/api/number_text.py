@@ -6,7 +6,7 @@ The page formats the points of its charts by the same rules, in ``numbers.js``, 
 import math
 from dataclasses import dataclass
 
-MIN_SCORE = 0.01  # that is written; smaller ones are below it
+MIN_SCORE = 0.01  # smaller scores are written as below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +24,26 @@ class Unit:
         """The number that is shown for a value, in this unit; NaN if there is none."""
         if not math.isfinite(value):
             return math.nan
-        scaled = value * self.factor
-        return round(scaled, self._digits(scaled)) + 0.0  # no negative zero
+        quantity = value * self.factor
+        return round(quantity, self._digits(quantity)) + 0.0  # no negative zero
 
     def words(self, value: float) -> str:
         """``1.2 s``, ``below 0.1%``, ``not observed``."""
-        shown = self.round_value(value)
-        if math.isnan(shown):
+        number = self.round_value(value)
+        if math.isnan(number):
             return "not observed"
-        if shown == 0 < value:
+        if number == 0 < value:
             return f"below {self.step:g}{self.text}"
-        digits = 0 if shown.is_integer() else self._digits(shown)
-        return f"{shown:,.{digits}f}{self.text}"
+        digits = 0 if number.is_integer() else self._digits(number)
+        return f"{number:,.{digits}f}{self.text}"
 
     @property
     def digits(self) -> int:
         """The maximum number of digits after the point."""
         return round(-math.log10(self.step))
 
-    def _digits(self, scaled: float) -> int:
-        return 0 if scaled >= 10 else min(self.digits, 1) if scaled >= 1 else self.digits
+    def _digits(self, quantity: float) -> int:
+        return 0 if quantity >= 10 else min(self.digits, 1) if quantity >= 1 else self.digits
 
 
 PERCENT = Unit(100.0, "%", 0.1)

@@ -4,16 +4,7 @@ import math
 from datetime import datetime, timedelta
 
 from model.incidents.kind import MORE_REQUESTS
-from model.verdict import (
-    OVERDUE,
-    ClusterEvent,
-    LimitForecast,
-    NearbyChange,
-    Reason,
-    Reconstruction,
-    Suspect,
-    Watched,
-)
+from model.verdict import OVERDUE, ClusterEvent, LimitForecast, NearbyChange, Reason, Reconstruction, Suspect, Watched
 from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, span_text, times_text
 from serve_app.api.wording import (
     LATENCIES,
@@ -33,30 +24,28 @@ _LOAD_DEPENDENT = frozenset({*LATENCIES, "error_rate", "cpu_utilization", "activ
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     """``p99 latency 1.2 s, expected 0.08 s, since 03:12 UTC, in calls shop/web -> shop/cart``.
 
-    Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
-    rose or fell. It mentions a change of the load if that may explain the reason. A forecast comes first, because it
-    matters most on call.
+    Readers take a number alone as "too high", so the text says if a value fell; for traffic, also if it rose. It
+    mentions a change of the load that may explain the reason. A forecast comes first, because it matters most on call.
     """
     since = _since(reason.since, observed_at)
     if reason.metric == OVERDUE:
         return f"its {_overdue_text(reason)}"
     words = wording(reason.metric)
-    if listed := words.listed or (words.clause if words.sentence else ""):
-        return f"{fill(listed, reason, service)}{since}"
+    if item := words.list_item or (words.clause if words.sentence else ""):
+        return f"{fill(item, reason, service)}{since}"
     observed, expected = f"{_direction(reason)}{observed_text(reason)}", usual_text(reason)
     if reason.forecast:
         return f"{shortage_text(reason, service)}; {observed}, expected {expected}{since}"
     is_call = reason.source or reason.destination
-    where = f", in calls {reason.source or service} -> {reason.destination or service}" if is_call else ""
-    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{where}{_load(reason)}"
+    calls = f", in calls {reason.source or service} -> {reason.destination or service}" if is_call else ""
+    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{calls}{_load(reason)}"
 
 
 def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) -> str:
     """``47% of its requests fail, usually 0.1%``: a reason as a clause about the service.
 
     Args:
-        service: the suspect.
-        is_named: whether the clause names it, because "its" would be about something else.
+        is_named: whether the clause names the suspect, because "its" would be about something else.
     """
     its = f"{service}'s" if is_named else "its"
     if reason.metric == OVERDUE:
@@ -64,9 +53,9 @@ def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) ->
     if clause := wording(reason.metric).clause:
         return fill(clause, reason, service, its=its)
     of_call = reason.source and reason.metric in LATENCIES
-    what = "the {metric} of the calls from {source}" if of_call else "{its} {metric}"
+    subject = "the {metric} of the calls from {source}" if of_call else "{its} {metric}"
     verb = "rose" if reason.observed > reason.expected else "fell"
-    return fill(f"{what} {verb} to {{observed}}, usually {{usual}}", reason, service, its=its)
+    return fill(f"{subject} {verb} to {{observed}}, usually {{usual}}", reason, service, its=its)
 
 
 def forecast_text(forecast: LimitForecast) -> str:
@@ -100,34 +89,34 @@ def shortage_text(reason: Reason, service: str) -> str:
 
 def _overdue_text(reason: Reason, service: str = "") -> str:
     """``regular work of shop/cart did not run: due every 60 min, last ran at 02:00 UTC``; ``service`` may be empty."""
-    whose = f" of {service}" if service else ""
+    owner = f" of {service}" if service else ""
     last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
-    return f"regular work{whose} did not run: due every {span_text(reason.expected)}, last ran at {last}"
+    return f"regular work{owner} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
 def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool, is_affected: bool) -> str:
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
-        of_suspect: whether its service is a likely suspect. Readers take "after" as "because of", so the text of any
-            other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
-        is_affected: whether its service deviates. If it does not, and is no suspect, the change had no effect.
+        of_suspect: whether the changed service is a likely suspect. Readers take "after" as "because of", so the text
+            of any other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
+        is_affected: whether the changed service deviates. If neither, the change had no effect.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
-    what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
+    action = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     effect = "" if of_suspect or is_affected else ": no effect seen"
     if ahead < 0:
-        return f"{what} came {span_text(-ahead)} after the start{effect}"
+        return f"{action} came {span_text(-ahead)} after the start{effect}"
     if not of_suspect:
-        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
-    return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"
+        return f"{action} around the same time{f', {span_text(ahead)} before' if ahead else ''}{effect}"
+    return f"began {span_text(ahead)} after {action}" if ahead else f"began with {action}"
 
 
-def watched_text(watched: Watched) -> str:
+def watched_text(service: Watched) -> str:
     """``alerts after 2 more snapshots like this``; the subject is the service. Its score would seem to contradict the
-    score of the mesh, which several snapshots decide."""
-    left = max(1, watched.needed - watched.seen)
-    more = f"{left}{' more' if watched.seen else ''} snapshot{'' if left == 1 else 's'}"
+    mesh score, which several snapshots decide."""
+    remaining = max(1, service.needed - service.seen)
+    more = f"{remaining}{' more' if service.seen else ''} snapshot{'' if remaining == 1 else 's'}"
     return f"alerts after {more} like this"
 
 
@@ -149,20 +138,20 @@ def reconstruction_text(whole: Reconstruction) -> str:
 
 def event_text(event: ClusterEvent, since: datetime) -> str:
     """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``."""
-    what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
+    action = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
     ahead = (since - event.first).total_seconds()
-    when = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
-    return f"{what}, {event.count} times since {when}" if event.count > 1 else f"{what}, {when}"
+    timing = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"
+    return f"{action}, {event.count} times since {timing}" if event.count > 1 else f"{action}, {timing}"
 
 
 def facts(suspect: Suspect) -> list[Reason]:
-    """The reasons and the context of a suspect that say something at the shown precision, strongest first."""
+    """A suspect's reasons and context that say something at the shown precision, strongest first."""
     return [fact for fact in (*suspect.reasons, *suspect.context) if not reads_as_expected(fact)]
 
 
 def reads_as_expected(reason: Reason) -> bool:
-    """Whether observed and expected look the same at the shown precision, so that the text would say nothing. A signal
-    always says something: a full disk matters even if it was full before."""
+    """Whether observed and expected look the same, so that the text would say nothing. A signal always says something:
+    a full disk matters even if it was full before."""
     return not wording(reason.metric).sentence and looks_equal(reason)
 
 
@@ -173,7 +162,7 @@ def _direction(reason: Reason) -> str:
 
 
 def _load(reason: Reason) -> str:
-    """How the requests changed, if that may be the cause."""
+    """The change of the requests, if that may be the cause."""
     if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
     if reason.load >= MORE_REQUESTS:  # as in the headline

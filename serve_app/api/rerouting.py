@@ -1,4 +1,4 @@
-"""Calls that go elsewhere than usual: by caller, and two callers that have each other's callees."""
+"""Calls that go elsewhere than usual, by caller, and two callers that have each other's callees."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,64 +7,66 @@ from model.names import list_first
 from model.verdict import LOST, MOVED, NEW, Incident, Suspect
 from serve_app.api.reason_text import facts
 
-REST = 0.1  # of the usual calls; if more are left, only a part of them goes elsewhere
+PARTIAL = 0.1  # share of the usual calls; if more remain, only some of them go elsewhere
 
 
 @dataclass(slots=True)
 class Route:
-    """Where the calls of a service go now, and where they went before.
+    """The destinations of a service's calls, now and before.
 
     Attributes:
-        kept: where a part of the calls still goes, of ``lost``.
+        partial_callees: those of ``lost_callees`` that still get some of the calls.
     """
 
-    new: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    kept: set[str] = field(default_factory=set)
+    new_callees: list[str] = field(default_factory=list)
+    lost_callees: list[str] = field(default_factory=list)
+    partial_callees: set[str] = field(default_factory=set)
 
     def words(self) -> str:
         """``now go to shop/new instead of shop/old``; the subject is the calls."""
-        if self.new and self.lost:
-            how = "partly" if self.kept.issuperset(self.lost) else "now"
-            return f"{how} go to {list_first(self.new, 2)} instead of {list_first(self.lost, 2)}"
-        if self.new:
-            return f"also go to {list_first(self.new, 2)} now"
-        return f"no longer go to {list_first(self.lost, 2)} as usual"
+        if self.new_callees and self.lost_callees:
+            adverb = "partly" if self.partial_callees.issuperset(self.lost_callees) else "now"
+            return f"{adverb} go to {list_first(self.new_callees, 2)} instead of {list_first(self.lost_callees, 2)}"
+        if self.new_callees:
+            return f"also go to {list_first(self.new_callees, 2)} now"
+        return f"no longer go to {list_first(self.lost_callees, 2)} as usual"
 
 
 def swapped_callers(incident: Incident) -> dict[str, Route]:
-    """Two callers, of which one now has callees that the other one lost, each with these alone. It begins with a caller
-    that the first suspect shows; empty if there are no two."""
+    """Two callers of which one now has callees that the other lost, with the routes of these callees alone; first one
+    that the first suspect shows. Empty if there are no two."""
     routes = routes_of(incident.suspects)
     for caller in routes_of(incident.suspects[:1]):
         mine = routes[caller]
-        for other, theirs in routes.items():
-            given = [callee for callee in mine.lost if callee in theirs.new]
-            taken = [callee for callee in mine.new if callee in theirs.lost]
-            if other != caller and (given or taken):
+        for other_caller, theirs in routes.items():
+            outgoing = [callee for callee in mine.lost_callees if callee in theirs.new_callees]
+            incoming = [callee for callee in mine.new_callees if callee in theirs.lost_callees]
+            if other_caller != caller and (outgoing or incoming):
                 return {
-                    caller: Route(taken or mine.new, given or mine.lost, mine.kept),
-                    other: Route(given or theirs.new, taken or theirs.lost, theirs.kept),
+                    caller: Route(incoming or mine.new_callees, outgoing or mine.lost_callees, mine.partial_callees),
+                    other_caller: Route(
+                        outgoing or theirs.new_callees, incoming or theirs.lost_callees, theirs.partial_callees
+                    ),
                 }
     return {}
 
 
 def routes_of(suspects: Iterable[Suspect]) -> dict[str, Route]:
-    """By caller, what the reasons of the suspects say about its calls, strongest first."""
-    found: dict[str, Route] = {}
+    """The routes by caller, from the suspects' reasons, strongest first."""
+    routes: dict[str, Route] = {}
     for suspect in suspects:
         for fact in facts(suspect):
             if fact.metric in (NEW, MOVED):
                 caller, callee = fact.source or suspect.service, fact.destination or suspect.service
-                listed = found.setdefault(caller, Route()).new
+                callees = routes.setdefault(caller, Route()).new_callees
             elif fact.metric == LOST:
                 caller, callee = fact.source, suspect.service
-                route = found.setdefault(caller, Route())
-                listed = route.lost
-                if fact.observed > REST * fact.expected:
-                    route.kept.add(callee)
+                route = routes.setdefault(caller, Route())
+                callees = route.lost_callees
+                if fact.observed > PARTIAL * fact.expected:
+                    route.partial_callees.add(callee)
             else:
                 continue
-            if callee not in listed:
-                listed.append(callee)
-    return found
+            if callee not in callees:
+                callees.append(callee)
+    return routes

@@ -1,6 +1,6 @@
-"""What an incident is about, in short: its title, and the caller whose calls alone show the fault.
+"""The subject of an incident: its title, and the caller whose calls alone show the fault.
 
-The title is made here only. The page, messages, reports and the command line all show this name.
+The page, messages, reports and the command line all show this title.
 """
 
 from collections.abc import Sequence
@@ -28,75 +28,74 @@ from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OF_ITS_OWN = 0.2  # score of a suspect, from which it probably has a fault of its own
-OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
-HARMFUL_RISE = 1.5  # of a metric of a resource, below which it is no fault of the service
-NEARLY_FULL = 0.8  # utilization, from which any rise is one
-SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
-MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
+OWN_SHARE = 0.1  # of the rise in one caller's calls, below which the rise of the service's own metric is due to them
+HARMFUL_RISE = 1.5  # of a resource, relative to usual, below which it is no fault of the service
+NEARLY_FULL = 0.8  # utilization, from which any rise is a fault
+SHORTLY = timedelta(minutes=10)  # before an incident, in which its first suspect's change may be the cause
+MAX_VERSION = 40  # characters of a change's reason that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 _OF_CALLS = frozenset({"error_rate", *LATENCIES})
 _WITH_A_CALL = frozenset({IncidentKind.SLOW, IncidentKind.FAILING})
 
 
 def title(incident: Incident) -> str:
-    """``shop/cart``, ``calls from shop/web to shop/cart``, ``requests to the mesh``: what to call an incident where
-    there is room for a name."""
+    """The name of an incident: ``shop/cart``, ``calls from shop/web to shop/cart``, ``requests to the mesh``."""
     if incident.kind in TRAFFIC:
         return f"requests to {scope_text(incident.scope or first_service(incident))}"
     if is_uncertain_swap(incident):
         return f"calls from {' and '.join(swapped_callers(incident))}"
-    shared = namespace_cause(incident)
-    if shared is not None:
-        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
+    cause = namespace_cause(incident)
+    if cause is not None:
+        way = "to" if cause.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
         return f"calls {way} namespace {namespace_of(first_service(incident))}"
     if faults := separate_faults(incident):
-        return " and ".join(first_service(one) for one in faults)
+        return " and ".join(first_service(fault) for fault in faults)
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
 
 def origins(incident: Incident) -> list[str]:
     """The services where an incident likely began: the first suspect, all with separate faults, all services of its
-    namespace that suffer as one, or two callers that have each other's callees. None of an incident of traffic, which
+    namespace that suffer as one, or two callers that have each other's callees. Empty for a traffic incident, which
     began outside."""
     if incident.kind in TRAFFIC or not incident.suspects:
         return []
     if is_uncertain_swap(incident):
         return list(swapped_callers(incident))
     if faults := separate_faults(incident):
-        return [first_service(one) for one in faults]
+        return [first_service(fault) for fault in faults]
     return [suspect.service for suspect in _alike(incident)] or [first_service(incident)]
 
 
 def separate_faults(incident: Incident) -> list[Incident]:
-    """The incident as one for each suspect that is slow or fails by itself, if there are several: then none of them is
-    the cause of the others. The first one to rise comes first, by the minute that people see. None if a reason is about
+    """The incident once for each suspect that is slow or fails by itself, if there are several: then none of them is
+    the cause of the others. The earliest one, by the minute that people see, comes first. Empty if a reason is about
     calls between them, which would explain one by the other."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or namespace_cause(incident):
         return []
-    found = [
-        (suspect, own)
+    faults = [
+        (suspect, harm)
         for suspect in incident.suspects
-        if suspect.score >= OF_ITS_OWN and (own := _harm_of_its_own(facts(suspect))) is not None
+        if suspect.score >= OF_ITS_OWN and (harm := _harm_of_its_own(facts(suspect))) is not None
     ]
-    names = {suspect.service for suspect, _ in found}
-    ends = {end for suspect, _ in found for fact in facts(suspect) for end in (fact.source, fact.destination)}
-    if len(found) < 2 or names & ends or first_service(incident) not in names:
+    names = {suspect.service for suspect, _ in faults}
+    ends = {end for suspect, _ in faults for fact in facts(suspect) for end in (fact.source, fact.destination)}
+    if len(faults) < 2 or names & ends or first_service(incident) not in names:
         return []
-    found.sort(key=lambda one: one[1].since.replace(second=0, microsecond=0))
-    return [replace(incident, suspects=(suspect,), kind=reason_kind(own)) for suspect, own in found]
+    faults.sort(key=lambda fault: fault[1].since.replace(second=0, microsecond=0))
+    return [replace(incident, suspects=(suspect,), kind=reason_kind(harm)) for suspect, harm in faults]
 
 
-def _harm_of_its_own(known: Sequence[Reason]) -> Reason | None:
+def _harm_of_its_own(reasons: Sequence[Reason]) -> Reason | None:
     """The strongest fact that a service is slow or fails by itself."""
     return next(
-        (fact for fact in known if reason_kind(fact) in _WITH_A_CALL and _is_harm_of_its_own(fact, known)), None
+        (fact for fact in reasons if reason_kind(fact) in _WITH_A_CALL and _is_harm_of_its_own(fact, reasons)), None
     )
 
 
 def caller(incident: Incident) -> str:
-    """The service whose calls to the first suspect fail or are slow, while the suspect itself shows nothing of it; if
-    there are several, the one with the strongest evidence. Empty if there is none."""
+    """The service whose calls to the first suspect fail or are slow while the suspect itself shows no fault; of
+    several, the one with the strongest evidence. Empty if there is none."""
     callers = failing_callers(incident)
     return callers[0] if callers else ""
 
@@ -105,35 +104,35 @@ def failing_callers(incident: Incident) -> list[str]:
     """All services of which :func:`caller` names the first, strongest first."""
     if incident.kind not in _WITH_A_CALL or incident.severity is Severity.NOTICE or not incident.suspects:
         return []
-    known = facts(incident.suspects[0])
+    reasons = facts(incident.suspects[0])
     causes = facts_of_kind(incident.suspects[0], incident.kind)
-    if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, known) for fact in known):
+    if not causes or not is_only_in_a_call(causes) or any(_is_harm_of_its_own(fact, reasons) for fact in reasons):
         return []
-    harmed = (fact for fact in (*causes, *known) if reason_kind(fact) in _WITH_A_CALL)
-    return list(dict.fromkeys(fact.source for fact in harmed if fact.source))
+    symptoms = (fact for fact in (*causes, *reasons) if reason_kind(fact) in _WITH_A_CALL)
+    return list(dict.fromkeys(fact.source for fact in symptoms if fact.source))
 
 
 def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
-    """The facts that a kind of incident follows from, strongest first. Of resources, those that run out, are at their
-    limit or are used up come first: connections pile up at a service that is slow for any reason. Calls to a service
-    that is gone fail because it is."""
-    gone = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
-    if gone:
-        return gone
-    found = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
+    """The facts that a kind of incident follows from, strongest first. Resources that run out, are at their limit or
+    are used up come first: connections pile up at a service that is slow for any reason. If calls to a service that is
+    gone fail, its disappearance is the fact."""
+    disappearances = [fact for fact in facts(suspect) if fact.metric == VANISHED and kind is IncidentKind.FAILING]
+    if disappearances:
+        return disappearances
+    causes = [fact for fact in facts(suspect) if reason_kind(fact) is kind]
     if kind is not IncidentKind.RESOURCES:
-        return found
+        return causes
     return sorted(
-        found, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
+        causes, key=lambda fact: (fact.forecast is None, fact.metric not in EXHAUSTED, fact.metric not in SCARCE)
     )
 
 
 def is_only_in_a_call(causes: Sequence[Reason]) -> bool:
-    """Whether the calls from a caller fail or are slow, and the service itself shows nothing of it, or hardly
-    anything: its own metrics include these calls.
+    """Whether the calls from a caller fail or are slow while the service's own metrics, which include these calls, show
+    hardly anything of it.
 
     Args:
-        causes: facts about the service of one kind, strongest first, at least one.
+        causes: at least one fact of one kind about the service, strongest first.
     """
     call = causes[0]
     return (
@@ -149,9 +148,8 @@ def _is_part_of(own: Reason, call: Reason) -> bool:
     return own.metric == call.metric and own.observed - own.expected < OWN_SHARE * (call.observed - call.expected)
 
 
-def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
-    """Whether a fact about a service is one of its own, and shows harm that the calls from its callers do not
-    explain."""
+def _is_harm_of_its_own(fact: Reason, reasons: Sequence[Reason]) -> bool:
+    """Whether a fact is the service's own, and shows harm that the calls from its callers do not explain."""
     kind = reason_kind(fact)
     if fact.source or fact.destination or kind is IncidentKind.UNCLEAR or fact.observed < fact.expected:
         return False
@@ -159,27 +157,27 @@ def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
     is_small = fact.forecast is None and fact.observed < HARMFUL_RISE * fact.expected
     if kind is IncidentKind.RESOURCES and is_small and not is_full:
         return False
-    return not any(call.source and _is_part_of(fact, call) for call in known)
+    return not any(call.source and _is_part_of(fact, call) for call in reasons)
 
 
 def version_of(change: PlannedChange) -> str:
-    """What a change brought, by its reason: ``v1.4.2``. Empty if the reason is long, or only says that there was a
-    change, as ``ScalingReplicaSet`` of Kubernetes does: one word without a digit."""
+    """The new version by a change's reason: ``v1.4.2``. Empty if the reason is long, or only says that there was a
+    change, like Kubernetes' ``ScalingReplicaSet``: one word without a digit."""
     reason = change.reason
     is_event = " " not in reason and not any(map(str.isdigit, reason))
     return "" if is_event or len(reason) > MAX_VERSION else reason
 
 
 def change_before(incident: Incident) -> tuple[PlannedChange, float] | None:
-    """The last change of the first suspect shortly before the incident began, and how many seconds before; None if
-    there is none. A change of another service is no cause."""
+    """The first suspect's last change shortly before the incident began, and the seconds between them; None if there is
+    none. A change of another service is no cause."""
     first = first_service(incident)
-    near = [
-        one
-        for one in incident.changes
-        if one.change.service == first and timedelta() <= incident.since - one.at <= SHORTLY
+    changes = [
+        near
+        for near in incident.changes
+        if near.change.service == first and timedelta() <= incident.since - near.at <= SHORTLY
     ]
-    last = max(near, key=lambda one: one.at, default=None)
+    last = max(changes, key=lambda near: near.at, default=None)
     return (last.change, (incident.since - last.at).total_seconds()) if last else None
 
 
@@ -195,8 +193,8 @@ def first_service(incident: Incident) -> str:
 
 
 def unclear_suspects(incident: Incident) -> list[str]:
-    """The first suspect and the second, if the first one is not clear; none if it is clear. Services of a namespace
-    that share a cause are one suspect."""
+    """The first two suspects if the first one is not clear; empty if it is. Services of a namespace that share a cause
+    count as one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
     if separate_faults(incident) or sum(suspect.score for suspect in _alike(incident)) >= SURE:
@@ -205,15 +203,16 @@ def unclear_suspects(incident: Incident) -> list[str]:
 
 
 def _alike(incident: Incident) -> list[Suspect]:
-    """The suspects of the namespace of which all calls suffer; none if the incident has no such cause."""
-    shared = namespace_cause(incident)
-    if shared is None:
+    """The suspects in the namespace whose calls all suffer; empty if the incident has no such cause."""
+    cause = namespace_cause(incident)
+    if cause is None:
         return []
     namespace = namespace_of(first_service(incident))
     return [
-        one
-        for one in incident.suspects
-        if namespace_of(one.service) == namespace and any(reason.metric == shared.metric for reason in one.reasons)
+        suspect
+        for suspect in incident.suspects
+        if namespace_of(suspect.service) == namespace
+        and any(reason.metric == cause.metric for reason in suspect.reasons)
     ]
 
 
@@ -224,7 +223,7 @@ def is_uncertain_swap(incident: Incident) -> bool:
 
 
 def scope_text(scope: str) -> str:
-    """``the mesh``, ``namespace shop``, ``shop/gateway``: what an incident of traffic is about."""
+    """The scope of a traffic incident: ``the mesh``, ``namespace shop``, ``shop/gateway``."""
     if scope == "*":
         return "the mesh"
     return f"namespace {scope.removesuffix('/*')}" if scope.endswith("/*") else scope
@@ -232,10 +231,12 @@ def scope_text(scope: str) -> str:
 
 def likely_suspects(suspects: Sequence[Suspect | SuspectDocument]) -> tuple[str, ...]:
     """The suspects with a considerable share of the score, best first; at least the first one."""
-    total = sum(one.score for one in suspects)
-    return tuple(one.service for i, one in enumerate(suspects) if i == 0 or one.score >= LIKELY_SHARE * total)
+    total = sum(suspect.score for suspect in suspects)
+    return tuple(
+        suspect.service for i, suspect in enumerate(suspects) if i == 0 or suspect.score >= LIKELY_SHARE * total
+    )
 
 
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
-    """Whether none of the alerts of a verdict is another incident."""
-    return all(one.id == incident.id for one in alerts)
+    """Whether none of a verdict's alerts is another incident."""
+    return all(alert.id == incident.id for alert in alerts)

@@ -1,6 +1,6 @@
-"""Views of a mesh and of the model: plan, graph and model documents.
+"""Views of a mesh and its model: plan, graph and model documents.
 
-The deviation of each service and call is stored with its verdict, one byte each: a sixteenth of a decade is finer than
+The deviations of services and calls are stored with their verdict, one byte each: a sixteenth of a decade is finer than
 any picture shows, and a window of them is small compared to its snapshots.
 """
 
@@ -49,16 +49,15 @@ class Deviations:
     calls: Array
 
     @classmethod
-    def of(cls, state: MeshState, scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
-        """The deviations of a snapshot.
+    def of(cls, state: MeshState, is_scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
+        """The deviations, in the order of the snapshot, from results in the order of the state.
 
         Args:
-            scored: bool ``[N]``, whether a service was scored, in the order of the state.
-            surprise: of every series, in the order of the state.
-            snapshot: gives the order of the result.
+            is_scored: bool ``[N]``, whether a service was scored.
+            surprise: of every series.
         """
-        services = np.where(scored, surprise.node.max(axis=1), np.float32(np.nan))
-        caller = scored[state.edge_index[0]]  # a call is scored with its source
+        services = np.where(is_scored, surprise.node.max(axis=1), np.float32(np.nan))
+        caller = is_scored[state.edge_index[0]]  # a call is scored with its source
         calls = np.where(caller, surprise.edge.max(axis=1), np.float32(np.nan))
         node_rows, edge_rows = _rows(state, snapshot)
         return cls(services[node_rows], calls[edge_rows])
@@ -71,9 +70,9 @@ class Deviations:
 
     @staticmethod
     def take_packed(packed: bytes, snapshot: MeshSnapshot, services: IntArray, calls: IntArray) -> bytes:
-        """The packed deviations of some services and calls, given by their rows in the snapshot."""
-        taken: NDArray[np.uint8] = _read_steps(packed, snapshot)[np.concatenate([services, snapshot.num_nodes + calls])]
-        return taken.tobytes()
+        """The packed deviations of some services and calls, by their rows in the snapshot."""
+        steps: NDArray[np.uint8] = _read_steps(packed, snapshot)[np.concatenate([services, snapshot.num_nodes + calls])]
+        return steps.tobytes()
 
     @classmethod
     def unpack(cls, packed: bytes, snapshot: MeshSnapshot) -> Self:
@@ -84,7 +83,7 @@ class Deviations:
 
 
 def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
-    """Return the packed deviations of a snapshot; all are unknown if the size does not match."""
+    """The packed deviations of a snapshot; all are unknown if the size does not match."""
     steps: NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
     count = snapshot.num_nodes + snapshot.num_edges
     return steps if len(steps) == count else np.full(count, UNKNOWN, np.uint8)
@@ -93,15 +92,15 @@ def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
 def graph_document(
     snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, around: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict; NaN is null, as
-    ``msgspec`` writes it.
+    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict; ``msgspec`` writes NaN
+    as null.
 
     Args:
-        around: only these services, their callers, the services that they call, and these calls; None: all.
+        around: only these services with their callers, callees and calls; None: all.
     """
-    vanished = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
+    missing = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
     if around is not None:
-        vanished &= set(around)
+        missing &= set(around)
         services, calls = _find_neighbours(snapshot, around)
         snapshot = snapshot.take(services, calls)
         deviations = Deviations(deviations.services[services], deviations.calls[calls])
@@ -120,7 +119,7 @@ def graph_document(
             call | {"deviation": deviation}
             for call, deviation in zip(call_documents(snapshot), deviations.calls.tolist(), strict=True)
         ],
-        "vanished": sorted(vanished),
+        "vanished": sorted(missing),
     }
 
 
@@ -137,7 +136,7 @@ def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[In
 
 
 def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> PlanDocument:
-    """How a mesh is partitioned; ``members`` adds the names of each part's services."""
+    """The partition of a mesh; ``members`` adds the names of each part's services."""
     assert state.observed_at is not None  # a mesh with a plan has a verdict
     return PlanDocument(
         observed_at=state.observed_at,
@@ -153,8 +152,8 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
     """The weights in use, and their provenance.
 
     Args:
-        checkpoint: of meshes without weights of their own.
-        meshes: digest of the weights of the others, by name.
+        checkpoint: for meshes without their own weights.
+        meshes: digests of the other meshes' weights, by mesh.
     """
     return ModelDocument(
         digest=checkpoint.digest,
@@ -168,20 +167,22 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
 
 
 def feature_schema_document() -> FeatureSchemaDocument:
-    services, calls = ([ChannelDocument.from_object(one) for one in of] for of in (SCHEMA.node, SCHEMA.edge))
+    services, calls = (
+        [ChannelDocument.from_object(channel) for channel in channels] for channels in (SCHEMA.node, SCHEMA.edge)
+    )
     return FeatureSchemaDocument(services=services, calls=calls)
 
 
 def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:
-    """Rows of the snapshot's services and calls in the state's tables, which hold all of them."""
+    """The rows of the snapshot's services and calls in the state's tables, which contain all of them."""
     if state.node_ids == snapshot.node_ids and np.array_equal(state.edge_index, snapshot.edge_index):
         return np.arange(snapshot.num_nodes), np.arange(snapshot.num_edges)
     row = {name: i for i, name in enumerate(state.node_ids)}
     node_rows = np.fromiter((row[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
-    known = state.edge_index[0] * len(row) + state.edge_index[1]
+    keys = state.edge_index[0] * len(row) + state.edge_index[1]
     ends = node_rows[snapshot.edge_index]
-    order = np.argsort(known)
-    return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
+    order = np.argsort(keys)
+    return node_rows, order[np.searchsorted(keys, ends[0] * len(row) + ends[1], sorter=order)]
 
 
 def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> PartDocument:

@@ -1,5 +1,5 @@
-"""The files of the page, compressed once. The path of all but the page itself holds a digest of all files, so that
-browsers can cache them permanently; a new version has a new path.
+"""The page's files, compressed once. All paths but the page's own contain a digest of all files, so that browsers can
+cache them permanently; a new version has new paths.
 
 Browsers accept Brotli over HTTPS and from this machine, else only gzip. Brotli makes these files a seventh smaller."""
 
@@ -19,7 +19,7 @@ from serve_app.web.numbers import page_numbers
 FOLDER = Path(__file__).parent / "static"
 GZIP = 16 + zlib.MAX_WBITS  # selects gzip in zlib
 BROTLI = pa.Codec("brotli", compression_level=11)
-MAX_BROTLI_BYTES = 1_000_000  # of a file: Brotli takes three seconds for Swagger UI, and every start would wait for it
+MAX_BROTLI_BYTES = 1_000_000  # in a file: Brotli takes three seconds for Swagger UI, and every start would wait for it
 # Nothing from other hosts, nothing inline, no frames: the page shows names from other systems.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -32,54 +32,48 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
-PLACEHOLDER = "@files@"  # of the path of the files in the page
-ROOT = "@root@"  # of the path of the service
+PLACEHOLDER = "@files@"  # in templates: the path of the files
+ROOT = "@root@"  # in templates: the path of the service
 IMPORT = re.compile(r'^import .*? from "\./([^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A compressed file.
+    """A compressed file. ``brotli``: None above ``MAX_BROTLI_BYTES``."""
 
-    Attributes:
-        zipped: with gzip.
-        media_type: of the content.
-        brotli: with Brotli; None: the file is above ``MAX_BROTLI_BYTES``.
-    """
-
-    zipped: bytes
+    gzip: bytes
     media_type: str
     brotli: bytes | None = None
 
     @property
     def plain(self) -> bytes:
-        """Return the content for clients that do not accept gzip."""
-        return zlib.decompress(self.zipped, GZIP)
+        """Return the content for clients that accept no compression."""
+        return zlib.decompress(self.gzip, GZIP)
 
 
 @cache
 def files() -> tuple[str, dict[str, File]]:
     """Return the digest of all files, and the files by name (``main.js``, ``vendor/uplot.min.js``)."""
-    digest, found = _contents()
-    return digest, {name: _compress(content, _media_type(name)) for name, content in found.items()}
+    digest, contents = _contents()
+    return digest, {name: _compress(content, _media_type(name)) for name, content in contents.items()}
 
 
 def find_file(path: str) -> File | None:
-    """Return the file of a path below the service (``/static/DIGEST/main.js``), or None if there is none."""
+    """Return the file at a path below the service (``/static/DIGEST/main.js``); None if there is none."""
     folder = f"/static/{_contents()[0]}/"
     return files()[1].get(path.removeprefix(folder)) if path.startswith(folder) else None
 
 
 @cache
-def page(*added: str, root: str = "") -> File:
+def page(*tags: str, root: str = "") -> File:
     """Return the page.
 
     Args:
-        added: tags for its head, such as the script and the style of the demo.
-        root: path of the service relative to the page, which may be below a path of a proxy.
+        tags: for its head, such as the demo's script and style.
+        root: path of the service relative to the page, which may be below a proxy's path.
     """
     links = "\n".join(f'<link rel="modulepreload" href="{PLACEHOLDER}/{name}">' for name in _modules("main.js"))
-    return render("index.html", root, numbers=escape(page_numbers()), preloads=links, added="".join(added))
+    return render("index.html", root, numbers=escape(page_numbers()), preloads=links, added="".join(tags))
 
 
 @cache
@@ -89,11 +83,10 @@ def api_reference() -> File:
 
 @lru_cache(maxsize=16)  # addresses can have any depth
 def waiting_page(root: str, *, is_starting: bool) -> File:
-    """Return the page for browsers while the service does not answer.
+    """Return the page that browsers get while the service does not answer: it is starting, restarting or overloaded.
 
     Args:
         root: path of the service relative to the address, as in :func:`page`.
-        is_starting: whether that is because it is starting.
     """
     head, story = (
         ("TAGAE is starting", "This takes up to a minute and a half.")
@@ -104,15 +97,14 @@ def waiting_page(root: str, *, is_starting: bool) -> File:
 
 
 def render(name: str, root: str = "", **places: str) -> File:
-    """Return a page from its template.
+    """Return a page from the template ``name``.
 
     Args:
-        name: of the template.
-        root: path of the service relative to the page, which may be below a path of a proxy.
+        root: path of the service relative to the page, as in :func:`page`.
         places: HTML by the name of its place in the template, ``@name@``.
     """
-    digest, found = _contents()
-    text = found[name].decode()
+    digest, contents = _contents()
+    text = contents[name].decode()
     for place, content in places.items():
         text = text.replace(f"@{place}@", content)
     text = text.replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
@@ -120,23 +112,23 @@ def render(name: str, root: str = "", **places: str) -> File:
 
 
 def _modules(script: str) -> list[str]:
-    """The modules that a script loads, also indirectly: a browser that knows them asks for all at once."""
+    """Return the modules that a script loads, also indirectly, so that a browser can request all at once."""
     _, contents = _contents()
-    found, waiting = set[str](), [script]
-    while waiting:
-        imported = set(IMPORT.findall(contents[waiting.pop()].decode())) - found
-        found |= imported
-        waiting += imported
-    return sorted(found)
+    modules, queue = set[str](), [script]
+    while queue:
+        imports = set(IMPORT.findall(contents[queue.pop()].decode())) - modules
+        modules |= imports
+        queue += imports
+    return sorted(modules)
 
 
 @cache
 def _contents() -> tuple[str, dict[str, bytes]]:
-    found = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(FOLDER.rglob("*.*"))}
+    contents = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in sorted(FOLDER.rglob("*.*"))}
     digest = blake2b(digest_size=8)
-    for name, content in found.items():
+    for name, content in contents.items():
         digest.update(name.encode() + b"\0" + content)
-    return digest.hexdigest(), found
+    return digest.hexdigest(), contents
 
 
 def _compress(content: bytes, media_type: str) -> File:

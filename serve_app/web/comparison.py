@@ -1,4 +1,4 @@
-"""Compares two periods of a mesh: which metrics differ by more than their usual variation. Returns JSON."""
+"""The comparison of two periods of a mesh, as JSON: the metrics that differ by more than their usual variation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from serve_app.errors import InvalidParameter
 from serve_app.stores.numbered import NumberedRows
 from serve_app.web.history import metric_tables
 
-MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
-MIN_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
+MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows for a mesh, and for a service
+MIN_STRENGTH, SIGNIFICANT = 2.0, 3.0  # strength from which a row is listed, and from which it is significant
 COMPARED = ("request_rate", "requests_per_second", "error_rate", "p50_latency", "p99_latency")  # always, of a service
 CONTEXT = frozenset({"request_rate", "requests_per_second", "memory_utilization", "active_connections"})
 CONTEXT_WEIGHT = 0.25  # in the order of rows: latencies, errors and cpu say more about a fault
@@ -38,11 +38,10 @@ class _Typical:
 
 @dataclass(frozen=True, slots=True)
 class PeriodSample:
-    """The snapshots of a period, or rows of the history.
+    """The snapshots of a period, or rows of the history, oldest first.
 
     Attributes:
-        snapshots: oldest first.
-        seconds: over which the requests of one were counted.
+        seconds: time over which the requests of one of them were counted.
     """
 
     snapshots: Sequence[MeshSnapshot]
@@ -51,13 +50,7 @@ class PeriodSample:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """A service whose periods are compared with all that belongs to it.
-
-    Attributes:
-        service: name.
-        versions: its other versions, by their names.
-        callers: of it and of them.
-    """
+    """A service, its other versions (by their names), and the callers of all of them, to be compared together."""
 
     service: str
     versions: tuple[str, ...]
@@ -69,7 +62,7 @@ class Focus:
 
     @classmethod
     def of(cls, samples: Iterable[PeriodSample], service: str) -> Self:
-        """The focus on a service.
+        """Return the focus on a service.
 
         Raises:
             InvalidParameter: no snapshot has it.
@@ -114,25 +107,25 @@ def comparison(
         days: the same periods on earlier days.
     """
     samples = [first, second, *(sample for pair in days for sample in pair)]
-    rows = NumberedRows.of([one for sample in samples for one in sample.snapshots])
+    rows = NumberedRows.of([snapshot for sample in samples for snapshot in sample.snapshots])
     names, ends = rows.services, rows.calls
     typical, first_row = [], 0
     for sample in samples:
         places = range(first_row, first_row := first_row + len(sample.snapshots))
         typical.append(_typical(*metric_tables(sample.snapshots, rows, places), ends, sample.seconds))
-    wanted = np.ones(len(names), bool), np.ones(ends.shape[1], bool)
+    in_focus = np.ones(len(names), bool), np.ones(ends.shape[1], bool)
     if focus is not None:
         own = [names.index(name) for name in (focus.service, *focus.versions)]
-        wanted[0][:] = np.isin(names, focus.services)
-        wanted[1][:] = np.isin(ends[1], own)
+        in_focus[0][:] = np.isin(names, focus.services)
+        in_focus[1][:] = np.isin(ends[1], own)
     services, calls = (
-        _compare([one[i] for one in typical], wanted[i], COMPARED if focus is not None else (), metrics)
+        _compare([pair[i] for pair in typical], in_focus[i], COMPARED if focus is not None else (), metrics)
         for i, metrics in enumerate((NODE_METRICS, EDGE_METRICS))
     )
-    found = [{"service": names[i], "source": None, **difference} for i, difference in services] + [
+    differences = [{"service": names[i], "source": None, **difference} for i, difference in services] + [
         {"service": names[ends[1, i]], "source": names[ends[0, i]], **difference} for i, difference in calls
     ]
-    found.sort(key=lambda one: -abs(one["strength"]) * (CONTEXT_WEIGHT if one["metric"] in CONTEXT else 1.0))
+    differences.sort(key=lambda row: -abs(row["strength"]) * (CONTEXT_WEIGHT if row["metric"] in CONTEXT else 1.0))
     return msgspec.json.encode(
         {
             "first_snapshots": len(first.snapshots),
@@ -141,7 +134,7 @@ def comparison(
             "second_step_seconds": second.seconds,
             "days": len(days),
             "versions": [] if focus is None else [focus.service, *focus.versions],
-            "rows": found[: MAX_DIFFERENCES if focus is None else MAX_COMPARED],
+            "rows": differences[: MAX_DIFFERENCES if focus is None else MAX_COMPARED],
         }
     )
 
@@ -150,32 +143,32 @@ def _typical(
     nodes: FloatArray, edges: FloatArray, ends: IntArray, interval_seconds: float
 ) -> tuple[_Typical, _Typical]:
     node, edge = _median(nodes), _median(edges)
-    known = ~np.isnan(node), ~np.isnan(edge)
-    channels = channel_values(np.nan_to_num(node), known[0], np.nan_to_num(edge), known[1], ends, interval_seconds)
+    channels = channel_values(
+        np.nan_to_num(node), ~np.isnan(node), np.nan_to_num(edge), ~np.isnan(edge), ends, interval_seconds
+    )
     services = _variation(nodes, node, channels.node_noise, NODE_CHANNELS)
     return services, _variation(edges, edge, channels.edge_noise, EDGE_CHANNELS)
 
 
 def _variation(values: FloatArray, median: Array, noise: Array, channels: Sequence[Channel]) -> _Typical:
-    """``values`` ``[T, rows, metrics]`` around their ``median``; ``noise`` is a variance of the channels."""
+    """Return typical values from ``values`` ``[T, rows, metrics]`` and their median; ``noise``: variance by channel."""
     metrics = range(values.shape[2])
     centre = np.stack([channels[i].forward(median[:, i]) for i in metrics], axis=1)
-    transformed = np.stack([channels[i].forward(values[:, :, i]) for i in metrics], axis=2)
-    spread = np.float32(1.48) * _median(np.abs(transformed - centre))
+    deviations = np.stack([channels[i].forward(values[:, :, i]) for i in metrics], axis=2) - centre
+    spread = np.float32(1.48) * _median(np.abs(deviations))
     floor = np.array([channels[i].floor for i in metrics], np.float32)
     return _Typical(median, centre, np.maximum(np.maximum(spread, np.sqrt(noise[:, : len(metrics)])), floor))
 
 
 def _compare(
-    typical: Sequence[_Typical], wanted: BoolArray, always: Sequence[str], metrics: Sequence[str]
+    typical: Sequence[_Typical], in_focus: BoolArray, always: Sequence[str], metrics: Sequence[str]
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Return the rows that are wanted and differ, or have a metric that is ``always`` listed, and their differences.
+    """Return the rows in focus that differ, or have a metric that is always listed, and their differences.
 
     Args:
         typical: of the first and the second period, then of the same ones on earlier days.
-        wanted: bool ``[rows]``.
+        in_focus: bool ``[rows]``.
         always: metrics that are listed even if they do not differ.
-        metrics: names.
     """
     first, second, *days = typical
     difference = second.centre - first.centre
@@ -183,13 +176,11 @@ def _compare(
         strength = difference / np.maximum(first.spread, second.spread)
         is_significant = np.abs(strength) >= SIGNIFICANT
         if days:
-            calm = np.abs(
-                np.stack([after.centre - before.centre for before, after in zip(days[::2], days[1::2], strict=True)])
-            )
-            ordered = np.sort(np.where(np.isnan(calm), -1.0, calm), axis=0)
-            is_significant &= np.abs(difference) > ordered[-2 if len(calm) > 2 else -1]
-        listed = np.abs(strength) >= MIN_STRENGTH
-    listed |= np.isin(metrics, always) & ~(np.isnan(first.median) & np.isnan(second.median))
+            shifts = [np.abs(after.centre - before.centre) for before, after in zip(days[::2], days[1::2], strict=True)]
+            usual = np.sort(np.nan_to_num(shifts, nan=-1.0), axis=0)
+            is_significant &= np.abs(difference) > usual[-2 if len(shifts) > 2 else -1]
+        is_listed = np.abs(strength) >= MIN_STRENGTH
+    is_listed |= np.isin(metrics, always) & ~(np.isnan(first.median) & np.isnan(second.median))
     return [
         (
             i,
@@ -201,14 +192,15 @@ def _compare(
                 "significant": bool(is_significant[i, metric]),
             },
         )
-        for i, metric in np.argwhere(listed & wanted[:, None]).tolist()
+        for i, metric in np.argwhere(is_listed & in_focus[:, None]).tolist()
     ]
 
 
 def _median(values: FloatArray) -> Array:
-    """The median of the observed values along the first axis, NaN without any; ``np.nanmedian`` is ten times slower."""
-    ordered = np.sort(values, axis=0)  # NaN goes last
-    known = (~np.isnan(values)).sum(axis=0, keepdims=True)
-    low = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=0)
-    high = np.take_along_axis(ordered, known // 2, axis=0)
+    """Return the median of the observed values along the first axis, NaN without any. ``np.nanmedian`` is ten times
+    slower."""
+    sorted_values = np.sort(values, axis=0)  # NaN goes last
+    count = (~np.isnan(values)).sum(axis=0, keepdims=True)
+    low = np.take_along_axis(sorted_values, np.maximum(count - 1, 0) // 2, axis=0)
+    high = np.take_along_axis(sorted_values, count // 2, axis=0)
     return np.asarray((low + high)[0] / 2, np.float32)

@@ -1,4 +1,4 @@
-"""What a report can be: its forms, and the time zones in which it writes times."""
+"""The formats of a report, and the time zones in which it writes times."""
 
 from datetime import UTC, tzinfo
 from enum import StrEnum
@@ -8,7 +8,7 @@ from serve_app.errors import InvalidParameter
 
 
 class ReportFormat(StrEnum):
-    """A page to read, send or print; text for a post-mortem; or a picture."""
+    """HTML to read, send or print; Markdown for a post-mortem; SVG: a picture."""
 
     HTML = "html"
     MARKDOWN = "markdown"

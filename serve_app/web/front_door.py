@@ -1,4 +1,4 @@
-"""The front door of a mesh: the requests of its users, now and usually, and the way from there to a cause."""
+"""A mesh's front door: its users' requests, now and usually, and the way from there to a cause."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -30,25 +30,25 @@ def front_door(
     Args:
         window: snapshots up to the moment, oldest first, at least one.
         entry_points: of the mesh, by name.
-        calm: snapshots before the moment in which there was no incident, oldest first: what is usual.
+        calm: snapshots before the moment without an incident, oldest first; they show what is usual.
     """
-    shown = window[-MAX_SNAPSHOTS:]
+    newest = window[-MAX_SNAPSHOTS:]
     observed, before = (
-        np.array([_measure(one, entry_points) for one in some]).reshape(-1, len(METRICS))
-        for some in (shown, calm[-MAX_SNAPSHOTS:])
+        np.array([_measure(snapshot, entry_points) for snapshot in snapshots]).reshape(-1, len(METRICS))
+        for snapshots in (newest, calm[-MAX_SNAPSHOTS:])
     )
     usual = np.full((len(USUAL), len(METRICS)), np.nan)
-    known = np.isfinite(before).any(axis=0)
-    usual[:, known] = np.nanpercentile(before[:, known], USUAL, axis=0)
+    is_known = np.isfinite(before).any(axis=0)
+    usual[:, is_known] = np.nanpercentile(before[:, is_known], USUAL, axis=0)
     return {
-        "times": [instant(snapshot.observed_at) for snapshot in shown],
+        "times": [instant(snapshot.observed_at) for snapshot in newest],
         "metrics": [
             {
                 "metric": name,
                 "observed": five_digits(observed[:, column]),
-                "expected": [None] * len(shown),
-                "low": five_digits(np.full(len(shown), usual[0, column])),
-                "high": five_digits(np.full(len(shown), usual[1, column])),
+                "expected": [None] * len(newest),
+                "low": five_digits(np.full(len(newest), usual[0, column])),
+                "high": five_digits(np.full(len(newest), usual[1, column])),
             }
             for column, name in enumerate(METRICS)
         ],
@@ -61,11 +61,13 @@ def outside(snapshots: Iterable[MeshSnapshot], periods: Collection[Period]) -> l
     def is_within(at: datetime, since: datetime, until: datetime | None) -> bool:
         return since <= at and (until is None or at < until)
 
-    return [one for one in snapshots if not any(is_within(one.observed_at, *period) for period in periods)]
+    return [
+        snapshot for snapshot in snapshots if not any(is_within(snapshot.observed_at, *period) for period in periods)
+    ]
 
 
 def _measure(snapshot: MeshSnapshot, entry_points: Collection[str]) -> Values:
-    """Return the ``METRICS`` of all entry points together, weighted by their requests; NaN: not observed."""
+    """Return the ``METRICS`` of all entry points together, means weighted by their requests; NaN: not observed."""
     entry = measure_traffic(snapshot, entry_points).entry
     rows = np.flatnonzero(entry)
     if not len(rows):
@@ -80,16 +82,14 @@ def _measure(snapshot: MeshSnapshot, entry_points: Collection[str]) -> Values:
 def way_in(
     first: str, hops: Collection[Hop], names: Sequence[str], edge_index: IntArray, entry_points: Collection[str]
 ) -> list[str]:
-    """Return the services from the front door to the first suspect, both included. Of several ways, the shortest.
-
-    Empty if the incident reached no entry point.
+    """Return the services on the shortest way from the front door to the first suspect, both included; empty if the
+    incident reached no entry point.
 
     Args:
         first: the first suspect.
         hops: how the incident spread.
         names: of the services, ``[N]``.
         edge_index: the calls between them, ``[2, E]``.
-        entry_points: of the mesh, by name.
     """
     entries = {names[row] for row in np.flatnonzero(find_entry_points(names, edge_index, entry_points)).tolist()}
     nearer = {hop.far: hop.near for hop in hops if not hop.is_down}

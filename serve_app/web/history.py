@@ -1,4 +1,4 @@
-"""The timeline of a mesh and the series of a service or call. Returns JSON."""
+"""The timeline of a mesh, as JSON, and the series of a service or call."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -46,7 +46,7 @@ class ListedIncident(msgspec.Struct):
 
 
 class ListedVerdict(msgspec.Struct):
-    """The fields of a stored verdict that they need; the whole document takes far longer to read."""
+    """The fields of a stored verdict that the same need; the whole document takes far longer to read."""
 
     observed_at: str
     sequence: int
@@ -63,21 +63,22 @@ read_verdict = msgspec.json.Decoder(ListedVerdict).decode
 read_incident = msgspec.json.Decoder(ListedIncident).decode
 
 
-def timeline(stored: Sequence[StoredVerdict], window: Sequence[MeshSnapshot]) -> bytes:
+def timeline(stored_verdicts: Sequence[StoredVerdict], window: Sequence[MeshSnapshot]) -> bytes:
     """Return JSON of a ``TimelineDocument``.
 
     Args:
-        stored: the verdicts to return, oldest first.
+        stored_verdicts: the verdicts to return, oldest first.
         window: all kept snapshots, at least one; they hold the planned changes.
     """
-    verdicts = [read_verdict(one.document) for one in stored]
+    verdicts = [read_verdict(verdict.document) for verdict in stored_verdicts]
     times = {verdict.observed_at for verdict in verdicts}
     columns: dict[str, Any] = {
         name: [getattr(verdict, name) for verdict in verdicts]
         for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage")
     }
     columns["missing_parts"] = [len(verdict.missing_parts) for verdict in verdicts]
-    columns["milliseconds"] = [one.seconds if one.seconds is None else round(1e3 * one.seconds, 2) for one in stored]
+    durations = [verdict.seconds for verdict in stored_verdicts]
+    columns["milliseconds"] = [None if seconds is None else round(1e3 * seconds, 2) for seconds in durations]
     columns["incidents"] = _incidents(verdicts)
     columns["changes"] = [
         {"at": at, **asdict(change)}
@@ -95,13 +96,14 @@ def instant(at: datetime) -> str:
 
 
 def signal_values(snapshots: Iterable[MeshSnapshot], service: str, kind: SignalKind) -> FloatArray:
-    """Return a signal of a service, ``[T]``; NaN if it was not measured. Sources leave out zeros of counts."""
+    """Return a service's signal, ``[T]``; NaN if it was not measured. Sources leave out zeros of counts."""
     missing = 0.0 if kind in COUNTS else np.nan
 
     def value(snapshot: MeshSnapshot) -> float:
         if service not in snapshot.node_ids:
             return np.nan
-        return next((one.value for one in snapshot.signals if (one.kind, one.service) == (kind, service)), missing)
+        values = (signal.value for signal in snapshot.signals if (signal.kind, signal.service) == (kind, service))
+        return next(values, missing)
 
     return np.array([value(snapshot) for snapshot in snapshots], np.float32)
 
@@ -129,8 +131,11 @@ def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray
 def metric_tables(
     period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of the T
-    snapshots at these places among all."""
+    """Return the metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of T snapshots.
+
+    Args:
+        places: of these snapshots among those of ``rows``.
+    """
     nodes = np.full((len(period), len(rows.services), len(NODE_METRICS)), np.nan, np.float32)
     edges = np.full((len(period), rows.calls.shape[1], len(EDGE_METRICS)), np.nan, np.float32)
     for t, (snapshot, place) in enumerate(zip(period, places, strict=True)):
@@ -162,12 +167,12 @@ def five_digits(column: NDArray[np.floating[Any]]) -> list[float]:
 
 
 def _incidents(verdicts: Sequence[ListedVerdict]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for verdict in verdicts:
         for incident in verdict.incidents:
             services = [*(suspect.service for suspect in incident.suspects), *incident.affected, None]
-            row = found.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
+            row = rows.setdefault(incident.id, {"id": incident.id, "first": verdict.observed_at})
             row |= {"since": incident.since, "severity": incident.severity, "last": verdict.observed_at}
             if incident.score >= row.get("score", -1.0):
                 row |= {"service": services[0], "score": incident.score}
-    return list(found.values())
+    return list(rows.values())

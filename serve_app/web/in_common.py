@@ -1,4 +1,4 @@
-"""In common: the caller, callee or namespace that the calls of an incident share, which fail or are slow."""
+"""In common: the caller, callee or namespace that an incident's failing or slow calls share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.stores.numbered import NumberedRows
 from serve_app.web.history import metric_tables
 
-BEFORE = 5  # snapshots before the incident, of which the median is usual
+BEFORE = 5  # snapshots before the incident; their median is usual
 MIN_CALLS = 3  # that fail or are slow, from which they have something in common
-MIN_ERRORS = 0.02  # rise of the share of requests that fail, from which a call fails
+MIN_ERRORS = 0.02  # rise of the error rate, from which a call fails
 SLOWER, MIN_SLOWER = 2.0, 0.01  # times its usual p99 latency, and seconds above it, from which a call is slow
 MORE_CALLS = 1.5  # times the usual requests, from which a caller retries too much
 MIN_FIT = 0.5  # of a group that is listed
@@ -35,16 +35,16 @@ class _Bad:
         verb: what they do.
         rates: requests/s of all calls, usually and now, ``[2, E]``; NaN: unknown.
         of_incident: bad calls from or to the incident's services.
-        origins: the ones among them whose callee makes no bad call; others follow from these.
-        ignored: those that say nothing about a group that does not have them: they follow from others, or are of
-            another incident.
+        origins: those among them whose callee makes no bad call; others follow from these.
+        not_origins: all other bad calls. They follow from others or are of another incident, so they say nothing
+            about a group without them.
     """
 
     verb: str
     rates: Values
     of_incident: BoolArray
     origins: BoolArray
-    ignored: BoolArray
+    not_origins: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +67,47 @@ class _Group:
 
     @property
     def calls(self) -> str:
-        """``calls from shop/web``, ``calls out of namespace shop``."""
+        """Return ``calls from shop/web``, ``calls out of namespace shop``."""
         return f"calls {self.way} {'' if self.way in ('from', 'to') else 'namespace '}{self.end}"
 
 
 def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: IncidentDocument) -> dict[str, Any]:
-    """Return a ``MapInCommon``; it has no groups if the calls share nothing.
+    """Return a ``MapInCommon`` for an incident open in a snapshot; without groups if its calls share nothing.
 
     Args:
-        snapshot: of the moment.
-        before: snapshots before it, oldest first.
-        incident: open at the moment.
+        before: snapshots before this one, oldest first.
     """
-    earlier = [one for one in before if one.observed_at < incident.since][-BEFORE:]
+    document: dict[str, Any] = {"verb": "", "groups": [], "fact": "", "next_step": "", "service": ""}
+    earlier = [moment for moment in before if moment.observed_at < incident.since][-BEFORE:]
     if not earlier:
-        return {"verb": "", "groups": [], "fact": "", "next_step": "", "service": ""}
+        return document
     bad = _find_bad_calls(snapshot, earlier, incident)
-    groups = sorted(_groups(snapshot, bad), key=lambda one: -one.fit)[:MAX_GROUPS]
-    listed = [{"calls": one.calls, **one.counts} for one in groups if one.fit >= MIN_FIT]
-    found: dict[str, Any] = {"verb": bad.verb, "groups": listed, "fact": "", "next_step": "", "service": ""}
-    if not groups or not _explains_more(groups[0], incident):
-        return found
-    best, counts = groups[0], groups[0].counts
-    others = f"{counts['others_bad'] or 'none'} of {counts['others']:,} others"
-    return found | {
-        "fact": f"{_subject(best)} {bad.verb}, and {others}",
-        "next_step": f"{_next_step(best, bad.verb)}.",
-        "service": best.end if best.way in ("from", "to") else "",
-    }
+    groups = sorted(_groups(snapshot, bad), key=lambda group: -group.fit)[:MAX_GROUPS]
+    document["verb"] = bad.verb
+    document["groups"] = [{"calls": group.calls, **group.counts} for group in groups if group.fit >= MIN_FIT]
+    if groups and _explains_more(groups[0], incident):
+        best, counts = groups[0], groups[0].counts
+        other_calls = f"{counts['others_bad'] or 'none'} of {counts['others']:,} others"
+        document["fact"] = f"{_subject(best)} {bad.verb}, and {other_calls}"
+        document["next_step"] = f"{_next_step(best, bad.verb)}."
+        document["service"] = best.end if best.way in ("from", "to") else ""
+    return document
 
 
 def _explains_more(best: _Group, incident: IncidentDocument) -> bool:
-    """Whether a group tells more than the title: it is wider than the calls from one caller, or fits well and is
+    """Return whether a group says more than the title: it is wider than the calls from one caller, or fits well and is
     about something else."""
     if best.way == "into" or best.end == incident.title.rpartition("namespace ")[2] or len(incident.origins) > 1:
         return False  # calls into a namespace may fail one because of the other; separate faults share nothing
     if incident.caller and best.end in (incident.caller, incident.first_suspect):
         return best.fit >= MIN_FIT
-    says = {reason.metric for one in incident.suspects[:1] for reason in (*one.reasons, *one.context)}
-    is_said = best.end == incident.first_suspect and (best.way == "to" or says & {LOSES, WAITS, SENT})
-    return best.fit >= LEADING_FIT and not is_said
+    metrics = {reason.metric for suspect in incident.suspects[:1] for reason in (*suspect.reasons, *suspect.context)}
+    is_known = best.end == incident.first_suspect and (best.way == "to" or metrics & {LOSES, WAITS, SENT})
+    return best.fit >= LEADING_FIT and not is_known
 
 
 def _subject(best: _Group) -> str:
-    """``Calls from 7 of 16 callers of shop/db``, ``Calls from shop/web to all 3 callees``."""
+    """Return ``Calls from 7 of 16 callers of shop/db``, ``Calls from shop/web to all 3 callees``."""
     bad, total = best.counts["bad"], best.counts["total"]
     share = f"{bad:,} of {total:,}" if bad < total else f"all {total:,}"
     if best.way == "from":
@@ -119,26 +116,26 @@ def _subject(best: _Group) -> str:
 
 
 def _next_step(best: _Group, verb: str) -> str:
-    who, bad = best.end, best.counts["bad"]
+    end, bad = best.end, best.counts["bad"]
     if best.way == "out of":
-        what = "DNS and egress" if verb == "fail" else "the network and the nodes"
-        return f"Check {what} of namespace {who} first"
+        place = "DNS and egress" if verb == "fail" else "the network and the nodes"
+        return f"Check {place} of namespace {end} first"
     if best.way == "to":
         if bad == best.counts["total"]:
-            return f"Look at {who} itself first: the calls of all its callers {verb}"
-        return f"Check the network and the policies between {who} and the {bad:,} callers whose calls {verb}"
+            return f"Look at {end} itself first: the calls of all its callers {verb}"
+        return f"Check the network and the policies between {end} and the {bad:,} callers whose calls {verb}"
     if best.times >= MORE_CALLS:
-        return f"Limit the retries of {who} first: it makes {times_text(best.times)} times its usual calls"
-    what = "DNS and egress" if verb == "fail" else "the network, the node and the proxy"
-    return f"Check {what} of {who} first{'' if best.counts['others_bad'] else ': what it calls answers others'}"
+        return f"Limit the retries of {end} first: it makes {times_text(best.times)} times its usual calls"
+    place = "DNS and egress" if verb == "fail" else "the network, the node and the proxy"
+    return f"Check {place} of {end} first{'' if best.counts['others_bad'] else ': what it calls answers others'}"
 
 
 def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _Bad:
     """Return the calls that fail; if hardly any does, those that are slow."""
-    now, usual = _metrics(snapshot, earlier)
-    rise = now - np.nan_to_num(usual)
+    current, usual = _metrics(snapshot, earlier)
+    rise = current - np.nan_to_num(usual)
     failing = rise[:, ERROR] >= MIN_ERRORS
-    slow = (now[:, P99] >= SLOWER * usual[:, P99]) & (rise[:, P99] >= MIN_SLOWER)
+    slow = (current[:, P99] >= SLOWER * usual[:, P99]) & (rise[:, P99] >= MIN_SLOWER)
     verb, bad = ("fail", failing) if failing.sum() >= MIN_CALLS else ("are slow", slow)
     source, destination = snapshot.edge_index
     makes_bad = np.zeros(snapshot.num_nodes, bool)
@@ -146,19 +143,19 @@ def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], inc
     is_involved = mark_services(snapshot.node_ids, incident.services)[snapshot.edge_index].any(axis=0)
     of_incident = bad & is_involved
     origins = of_incident & ~makes_bad[destination]
-    rates = np.stack([usual[:, RATE], now[:, RATE]])
+    rates = np.stack([usual[:, RATE], current[:, RATE]])
     return _Bad(verb, rates, of_incident, origins if origins.any() else of_incident, bad & ~origins)
 
 
 def _metrics(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot]) -> tuple[Values, Values]:
-    """Return the metrics ``[E, 4]`` of the calls of a snapshot, and their medians over earlier ones; NaN: unknown."""
+    """Return the metrics of a snapshot's calls ``[E, 4]``, and their medians over earlier ones; NaN: unknown."""
     rows = NumberedRows.of([snapshot, *earlier])
     _, tables = metric_tables([snapshot, *earlier], rows, range(1 + len(earlier)))
-    now, *before = tables[:, rows.edges[0]].astype(np.float64)
-    known = np.isfinite(before).any(axis=0)
-    usual = np.full(now.shape, np.nan)
-    usual[known] = np.nanmedian(np.stack(before)[:, known], axis=0)
-    return now, usual
+    current, *before = tables[:, rows.edges[0]].astype(np.float64)
+    is_known = np.isfinite(before).any(axis=0)
+    usual = np.full(current.shape, np.nan)
+    usual[is_known] = np.nanmedian(np.stack(before)[:, is_known], axis=0)
+    return current, usual
 
 
 def _groups(snapshot: MeshSnapshot, bad: _Bad) -> Iterator[_Group]:
@@ -175,21 +172,22 @@ def _groups(snapshot: MeshSnapshot, bad: _Bad) -> Iterator[_Group]:
     ):
         for end in _frequent(ends[bad.of_incident]):
             inside = ends == end
-            if not inside.all():  # else it tells nothing apart
+            if not inside.all():  # else there is nothing to compare it with
                 yield _group(way, names[end], inside, bad)
 
 
 def _frequent(values: IntArray) -> list[int]:
-    found, counts = np.unique(values, return_counts=True)
-    frequent: list[int] = found[counts >= MIN_CALLS].tolist()
+    unique, counts = np.unique(values, return_counts=True)
+    frequent: list[int] = unique[counts >= MIN_CALLS].tolist()
     return frequent
 
 
 def _group(way: str, end: str, inside: BoolArray, bad: _Bad) -> _Group:
-    own, total = int((bad.of_incident & inside).sum()), int(inside.sum())
-    others = ~inside & ~bad.ignored
-    precision, recall = own / total, float((bad.origins & inside).sum() / bad.origins.sum())
+    count, total = int((bad.of_incident & inside).sum()), int(inside.sum())
+    outside = ~inside & ~bad.not_origins
+    precision, recall = count / total, float((bad.origins & inside).sum() / bad.origins.sum())
     fit = 2 * precision * recall / (precision + recall)
-    counts = {"bad": own, "total": total, "others_bad": int((bad.origins & others).sum()), "others": int(others.sum())}
-    usual, now = np.nansum(bad.rates[:, inside], axis=1)
-    return _Group(way, end, fit, float(now / usual) if usual else 1.0, counts)
+    bad_outside = int((bad.origins & outside).sum())
+    counts = {"bad": count, "total": total, "others_bad": bad_outside, "others": int(outside.sum())}
+    usual, current = np.nansum(bad.rates[:, inside], axis=1)
+    return _Group(way, end, fit, float(current / usual) if usual else 1.0, counts)

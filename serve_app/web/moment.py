@@ -1,4 +1,4 @@
-"""A mesh at a moment: what its map shows."""
+"""A mesh at a moment, for its map."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,12 @@ class Moment:
 
     Attributes:
         snapshot: the metrics.
-        deviations: anomaly scores of its services and calls.
-        status: of the verdict.
         incidents: open at the moment, the most urgent first.
-        suspects: services that are suspected, in an incident or without.
-        source: where it comes from: ``snapshots``, ``archive``, or ``prometheus``, which knows no scores.
-        step_seconds: over which its values are means.
-        mesh_score: highest anomaly score of the mesh (log10); None: unknown.
-        threshold: of the score; None: unknown.
+        suspects: suspected services, in an incident or without.
+        source: where it comes from: ``snapshots``, ``archive``, or ``prometheus``, which has no scores.
+        step_seconds: time over which its values are means.
+        mesh_score: None: unknown.
+        threshold: None: unknown.
     """
 
     snapshot: MeshSnapshot
@@ -39,10 +37,10 @@ class Moment:
     @classmethod
     def of(cls, scored: ScoredSnapshot) -> Self:
         verdict = scored.verdict
-        suspects = [one.service for one in verdict.suspects]
+        suspects = [suspect.service for suspect in verdict.suspects]
         return cls(scored.snapshot, scored.deviations, verdict.status, verdict.incidents, suspects)
 
     @property
     def alerts(self) -> list[IncidentDocument]:
-        """The incidents that raise an alert."""
-        return [one for one in self.incidents if not one.is_notice]
+        """Return the incidents that raise an alert."""
+        return [incident for incident in self.incidents if not incident.is_notice]

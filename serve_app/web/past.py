@@ -1,4 +1,4 @@
-"""The queries of the page about the past of a mesh: any period, and any moment. They only read."""
+"""The page's queries about a mesh's past: any period, and any moment. They only read."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,17 +37,13 @@ from serve_app.web.range import (
     usual_range,
 )
 
-MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
-MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
-DAYS_COMPARED = 7  # before two periods, to learn how much they usually differ
+MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # in a range
+MAX_ROWS_COMPARED = 120  # minutes in a period; longer periods are compared by rows of ten minutes
+DAYS_COMPARED = 7  # before two periods, which show how much they usually differ
 
 
 class PastQueries:
-    """Answers questions about the past of the meshes of a session. Each raises ``UnknownMesh`` for an unknown one.
-
-    Args:
-        meshes: repository of the session.
-    """
+    """Answers questions about the past of a session's meshes. Each raises ``UnknownMesh`` for an unknown mesh."""
 
     def __init__(self, meshes: MeshRepository) -> None:
         self._meshes = meshes
@@ -63,11 +59,9 @@ class PastQueries:
         """Return JSON of a ``RangeDocument``.
 
         Args:
-            mesh: name.
-            period: with both ends.
-            subject: whose metrics to return; None: none.
-            past: of the subject, from the mesh's Prometheus; None: use what is stored.
-            problem: why Prometheus was asked in vain.
+            subject: the service or calls whose metrics to return; None: none.
+            past: metrics of the subject from the mesh's Prometheus; None: from the store.
+            problem: why Prometheus gave no metrics.
         """
         state = self._meshes.load_state(mesh)
         window, reader = state.window, HistoryReader(self._meshes, mesh)
@@ -77,7 +71,7 @@ class PastQueries:
         is_kept = history_from is None or period.start >= oldest
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
         tail_from = _time(reader.end(spans, begin)) - ONE_STEP
-        tail = [one for one in self._meshes.load_window(mesh, state, tail_from) if one.at <= period.end]
+        tail = [moment for moment in self._meshes.load_window(mesh, state, tail_from) if moment.at <= period.end]
         rows = [*reader.mesh_rows(spans), *map(mesh_row, tail)]
         series, expected = None, None
         if past is not None:
@@ -85,15 +79,14 @@ class PastQueries:
         elif is_kept:
             steps = RangeSteps.of_snapshots([row.at for row in rows], state.interval_seconds, period.points)
         else:
-            of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
-            longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
+            is_call = subject is not None and subject.source is not None  # calls have rows of ten minutes only
+            longest = max(TEN_MINUTES if is_call else span.step for span in spans)
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
-        wanted = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
-        incidents = self._meshes.store.incidents(mesh, wanted)
+        query = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
+        incidents = self._meshes.store.incidents(mesh, query)
         if subject is not None and past is None:
             series = PastSeries.join(
-                subject.metrics,
-                [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
+                subject.metrics, [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)]
             )
             expected = usual_range(_days_before(reader, subject, begin, steps), steps)
         unusual = _most_unusual(reader.highest_scores(spans), tail) if subject is None else ()
@@ -110,7 +103,7 @@ class PastQueries:
                     {"service": name, "highest_score": round(score, 2), "at": instant(at)}
                     for name, score, at in unusual
                 ],
-                "incidents": [incident_row(one, newest) for one in incidents],
+                "incidents": [incident_row(incident, newest) for incident in incidents],
                 "changes": [
                     {**asdict(change), "at": instant(change.at)}
                     for row in rows
@@ -124,31 +117,31 @@ class PastQueries:
         """Return the mesh at a past time, with the incidents of that time.
 
         Raises:
-            UnknownInstant: nothing is stored of this time.
+            UnknownInstant: nothing of this time is stored.
         """
         state = self._meshes.load_state(mesh)
-        kept = next((one for one in reversed(state.window) if one.observed_at <= at), None)
-        if kept is not None and (at - kept.observed_at).total_seconds() < state.interval_seconds:
-            scored = self._meshes.load_scored(mesh, state, kept.observed_at)
+        snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at <= at), None)
+        if snapshot is not None and (at - snapshot.observed_at).total_seconds() < state.interval_seconds:
+            scored_snapshot = self._meshes.load_scored(mesh, state, snapshot.observed_at)
             return replace(
-                Moment.of(scored),
+                Moment.of(scored_snapshot),
                 source=SNAPSHOTS,
                 step_seconds=state.interval_seconds,
-                mesh_score=scored.verdict.mesh_score,
-                threshold=scored.verdict.threshold,
+                mesh_score=scored_snapshot.verdict.mesh_score,
+                threshold=scored_snapshot.verdict.threshold,
             )
         reader = HistoryReader(self._meshes, mesh)
-        found = reader.moment(int(at.timestamp() // 1))
-        if found is None:
+        past = reader.moment(int(at.timestamp() // 1))
+        if past is None:
             first = reader.first(TEN_MINUTES)
             raise UnknownInstant(
                 f"mesh {mesh!r}: nothing is stored of {at.isoformat()}; "
                 + ("it has no history yet" if first is None else f"its history begins at {_time(first).isoformat()}")
                 + "; choose a time from its range"
             )
-        row, incidents = found.row, self._incidents(mesh, found.snapshot.observed_at, found.step)
+        row, incidents = past.row, self._incidents(mesh, past.snapshot.observed_at, past.step)
         return Moment(
-            found.snapshot, found.deviations, row.status, incidents, _suspects(incidents), ARCHIVE, found.step,
+            past.snapshot, past.deviations, row.status, incidents, _suspects(incidents), ARCHIVE, past.step,
             row.highest_score, row.threshold,
         )  # fmt: skip
 
@@ -159,7 +152,7 @@ class PastQueries:
         return Moment(snapshot, unknown, Status.PARTIAL, incidents, _suspects(incidents), PROMETHEUS, step)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
-        """Return JSON of the differences between two periods; with ``service``, all of that service, its other
+        """Return JSON of the differences between two periods; with ``service``, those of this service, its other
         versions, and its callers.
 
         Raises:
@@ -189,17 +182,17 @@ class PastQueries:
     def _sample(
         self, reader: HistoryReader, state: MeshState, ends: Ends, services: Collection[str] | None = None
     ) -> PeriodSample:
-        """The snapshots of a period: the kept ones, or rows of the history."""
+        """Return the snapshots of a period: kept ones, or rows of the history."""
         begin, end = ends
         if begin >= state.window[0].observed_at or reader.first(TEN_MINUTES) is None:
-            kept = [one for one in state.window if begin <= one.observed_at <= end]
-            return PeriodSample(kept, state.interval_seconds)
-        least = int((end - begin).total_seconds() / MAX_ROWS_COMPARED)
-        spans = reader.plan(int(begin.timestamp()), int(end.timestamp()) + 1, least)
-        rows = [one.snapshot for span in spans for one in reader.moments(span, services)]
+            snapshots = [snapshot for snapshot in state.window if begin <= snapshot.observed_at <= end]
+            return PeriodSample(snapshots, state.interval_seconds)
+        min_seconds = int((end - begin).total_seconds() / MAX_ROWS_COMPARED)
+        spans = reader.plan(int(begin.timestamp()), int(end.timestamp()) + 1, min_seconds)
+        rows = [moment.snapshot for span in spans for moment in reader.moments(span, services)]
         step = max((span.step for span in spans), default=MINUTE)
         written_to = _time(reader.end(spans, begin.timestamp()))
-        newest = [one for one in state.window if max(begin, written_to) <= one.observed_at <= end]
+        newest = [snapshot for snapshot in state.window if max(begin, written_to) <= snapshot.observed_at <= end]
         return PeriodSample([*rows, *newest], step)
 
     def known_from(self, mesh: str) -> datetime:
@@ -211,12 +204,10 @@ class PastQueries:
         return oldest if first is None else min(oldest, _time(first))
 
     def _incidents(self, mesh: str, begin: datetime, seconds: float) -> list[IncidentDocument]:
-        """The archived incidents of a time, the most severe first."""
+        """Return the archived incidents of a time, the most severe first."""
         until = begin + max(timedelta(seconds=seconds), ONE_STEP)
-        wanted = IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS)
-        archived = self._meshes.store.incidents(mesh, wanted)
-        worst_first = sorted(archived, key=lambda one: -one.severity)
-        return [unpack_document(one.document) for one in worst_first]
+        incidents = self._meshes.store.incidents(mesh, IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS))
+        return [unpack_document(row.document) for row in sorted(incidents, key=lambda row: -row.severity)]
 
 
 def _suspects(incidents: Iterable[IncidentDocument]) -> list[str]:
@@ -228,16 +219,16 @@ def _time(at: float) -> datetime:
 
 
 def _tail_series(tail: Sequence[ScoredSnapshot], subject: Subject) -> list[PastSeries]:
-    values = metric_table([one.snapshot for one in tail], subject)
+    values = metric_table([moment.snapshot for moment in tail], subject)
     if values is None:
         return []
-    times = np.array([one.snapshot.observed_at.timestamp() for one in tail])
-    scores = [score_of(one.deviations, row_of(one.snapshot, subject), subject) for one in tail]
+    times = np.array([moment.snapshot.observed_at.timestamp() for moment in tail])
+    scores = [score_of(moment.deviations, row_of(moment.snapshot, subject), subject) for moment in tail]
     return [PastSeries(subject.metrics, times, values, np.array(scores, np.float32))]
 
 
 def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: RangeSteps) -> PastSeries:
-    """The rows of a subject on the days before a period: minutes if the steps are shorter than ten minutes."""
+    """Return the subject's rows on the days before a period: of minutes if the steps are shorter than ten minutes."""
     first = int(begin) - DAYS_BEFORE * DAY
     if steps.seconds < TEN_MINUTES:
         first = max(first, reader.first(MINUTE) or first)
@@ -246,15 +237,15 @@ def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: R
 
 
 def _most_unusual(
-    stored: Mapping[str, tuple[float, int]], tail: Sequence[ScoredSnapshot]
+    stored_scores: Mapping[str, tuple[float, int]], tail: Sequence[ScoredSnapshot]
 ) -> list[tuple[str, float, datetime]]:
-    """The services with the highest scores of a period: name, score, and time of its row."""
-    found = {name: (score, _time(at)) for name, (score, at) in stored.items()}
-    for one in tail:
-        scores = one.deviations.services
+    """Return the services with the highest scores in a period: name, score, and time of its row."""
+    highest = {name: (score, _time(at)) for name, (score, at) in stored_scores.items()}
+    for moment in tail:
+        scores = moment.deviations.services
         for i in np.flatnonzero(scores > 0).tolist():
-            name, score = one.snapshot.node_ids[i], float(scores[i])
-            if score > found.get(name, (0.0, None))[0]:
-                found[name] = score, one.snapshot.observed_at
-    worst = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:MAX_UNUSUAL]
+            name, score = moment.snapshot.node_ids[i], float(scores[i])
+            if score > highest.get(name, (0.0, None))[0]:
+                highest[name] = score, moment.snapshot.observed_at
+    worst = sorted(highest.items(), key=lambda item: (-item[1][0], item[0]))[:MAX_UNUSUAL]
     return [(name, score, at) for name, (score, at) in worst]

@@ -1,4 +1,4 @@
-"""What questions about metrics are about: a service or a call, and a period."""
+"""The subject of a question about metrics, a service or a call, and its period."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray
 from serve_app.stores.history_files import Times
 
 Ends = tuple[datetime, datetime]  # of a period, both included
-GAP = 1.5  # intervals without a snapshot, from which a line has a gap
+GAP = 1.5  # intervals without a snapshot, above which a line has a gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """A period, both ends included.
-
-    Attributes:
-        start, end: its ends.
-        points: number of steps that an answer should have at most.
-    """
+    """A period, both ends included. ``points``: maximum number of steps in an answer."""
 
     start: datetime
     end: datetime
@@ -61,8 +56,8 @@ class RangeSteps:
 
     @classmethod
     def of_rows(cls, begin: float, end: float, row_seconds: int, points: int) -> Self:
-        """Steps of whole rows from ``begin`` to ``end``, at most ``points``, on multiples of their length since 1970,
-        so that a period shifted by days has the same ones."""
+        """Return steps of whole rows from ``begin`` to ``end``, at most ``points``. They start at multiples of their
+        length since 1970, so that a period shifted by days has the same ones."""
         seconds = max(1, ceil((end - begin) / (max(points - 1, 1) * row_seconds))) * row_seconds
         first = floor(begin / seconds) * seconds
         count = floor((max(begin, end) - first) / seconds) + 1
@@ -70,19 +65,19 @@ class RangeSteps:
 
     @classmethod
     def of_snapshots(cls, times: Sequence[float], interval_seconds: float, points: int) -> Self:
-        """The times of snapshots, and one without a snapshot in each gap; or, of too many snapshots, equal steps."""
+        """Return the times of snapshots, and one without a snapshot in each gap; of too many snapshots, equal steps."""
         if len(times) > points // 2:
             whole = max(1, round(interval_seconds))
             return cls.of_rows(times[0], times[-1], whole, points)
-        found = list(times[:1])
-        for before, now in pairwise(times):
-            if now - before > GAP * interval_seconds:
-                found.append(before + interval_seconds)
-            found.append(now)
-        return cls(interval_seconds, np.array(found, np.float64))
+        steps = list(times[:1])
+        for before, time in pairwise(times):
+            if time - before > GAP * interval_seconds:
+                steps.append(before + interval_seconds)
+            steps.append(time)
+        return cls(interval_seconds, np.array(steps, np.float64))
 
     def find(self, times: Times) -> IntArray:
-        """The step that each of these times belongs to; -1: none."""
+        """Return the step that each of these times belongs to; -1: none."""
         if not len(self.times):
             return np.full(len(times), -1)
         at = np.searchsorted(self.times, times, side="right") - 1

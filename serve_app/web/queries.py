@@ -1,7 +1,7 @@
-"""The queries of the page on the meshes of one session. They only read.
+"""The page's queries about a session's meshes. They only read.
 
-For each mesh a layout is cached, so that services keep their positions, and a few maps, so that many pages cost as much
-as one.
+Each mesh has a cached layout, so that services keep their positions, and a few cached maps, so that many pages cost as
+much as one.
 """
 
 import zlib
@@ -39,9 +39,8 @@ from serve_app.web.period import Subject
 
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
-COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
-
-SECONDS_BEFORE = 900  # an incident: what is usual, if the window of snapshots is shorter than the incident
+COMPRESSION = 1  # a fifth of level 6's time, and a tenth more bytes
+SECONDS_BEFORE = 900  # before an incident that is longer than the window; these minutes show what is usual
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
 MapKey = tuple[datetime, tuple[str, ...]]
@@ -54,13 +53,12 @@ class _Cache:
 
 
 class PageQueries:
-    """The queries of the page. They run in one thread: a second request for a map waits, and finds it in the cache.
+    """The page's queries. They run in one thread: a second request for a map waits, and finds it in the cache.
 
     Each raises ``UnknownMesh`` for a mesh without a verdict, and ``UnknownInstant`` for a moment that is not stored.
 
     Args:
-        meshes: repository of the session.
-        owner_patterns: returns the patterns of a mesh's settings; None: there are none.
+        owner_patterns: returns the owner patterns in a mesh's settings; None: there are none.
     """
 
     def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
@@ -70,11 +68,11 @@ class PageQueries:
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:
-        """Return JSON of a service with its callers and callees, at the newest snapshot or at a given time. None: of
-        all services of the open incidents.
+        """Return JSON of a service with its callers and callees, at the newest snapshot or at a given time; without
+        ``service``, of all services in open incidents.
 
         Raises:
-            InvalidParameter: the snapshot does not have the service, and the verdict does not miss it.
+            InvalidParameter: neither the snapshot nor the verdict has the service.
         """
         moment = self._meshes.load_scored(mesh, self._meshes.load_state(mesh), at)
         around = incident_services(moment.verdict) if service is None else {service}
@@ -96,8 +94,7 @@ class PageQueries:
         return find_services(self._meshes.load_state(mesh).window, text, limit)
 
     def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
-        """Return the JSON document of a service or call, up to the newest snapshot or to a given time. ``links``
-        lead to other tools.
+        """Return JSON of the details of a service or call, up to the newest snapshot or to a given time.
 
         Raises:
             InvalidParameter: no kept snapshot has it.
@@ -105,41 +102,41 @@ class PageQueries:
         state = self._meshes.load_state(mesh)
         moment = self._meshes.load_scored(mesh, state, at)
         at = moment.at
-        shown = span(state.window, at)
-        verdicts = self._meshes.load_verdicts(mesh, shown[0].observed_at - ONE_STEP, len(shown))
-        wanted = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
-        archived = self._meshes.store.incidents(mesh, wanted)
+        snapshots = span(state.window, at)
+        verdicts = self._meshes.load_verdicts(mesh, snapshots[0].observed_at - ONE_STEP, len(snapshots))
+        query = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
+        incidents = self._meshes.store.incidents(mesh, query)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
-        return details(subject, state, moment, shown, verdicts, archived, mesh, links, owner)
+        return details(subject, state, moment, snapshots, verdicts, incidents, mesh, links, owner)
 
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
-        """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time."""
+        """Return a mesh's map at its newest snapshot or at a given time, as JSON compressed with gzip."""
         at = at or self._meshes.load_verdict(mesh).head.observed_at
         key, cache = (at, tuple(expand)), self._of(mesh)
         if key not in cache.maps:
             state = self._meshes.load_state(mesh)
             moment = Moment.of(self._meshes.load_scored(mesh, state, at))
             cache.layout = _update_layout(cache.layout, state, moment)
-            until = [one for one in state.window if one.observed_at <= moment.snapshot.observed_at]
-            # The archive is behind by some snapshots: a notice may be an alert by now.
-            open_now = [(one.since, None) for one in moment.alerts]
+            until = [snapshot for snapshot in state.window if snapshot.observed_at <= moment.snapshot.observed_at]
+            # The archive is some snapshots behind: a notice may be an alert by now.
+            open_now = [(incident.since, None) for incident in moment.alerts]
             door = front_door(until, state.entry_points, self._calm(mesh, until[:-1], open_now))
-            drawn = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
-            cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
+            document = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
+            cache.maps[key] = zlib.compress(document, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
                 cache.maps.popitem(last=False)
         return cache.maps[key]
 
     def past_map(self, mesh: str, at: datetime, expand: Sequence[str], packed: bytes = b"") -> bytes:
-        """Return compressed (gzip) JSON of the map of a mesh at a past time; with ``packed``, of this snapshot."""
+        """Return a mesh's map at a past time, or of the snapshot ``packed``, as JSON compressed with gzip."""
         state, cache = self._meshes.load_state(mesh), self._of(mesh)
         moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
         cache.layout = _update_layout(cache.layout, state, moment)
-        drawn = map_document(moment, cache.layout, (), expand, state.entry_points)
-        return zlib.compress(drawn, COMPRESSION, GZIP)
+        document = map_document(moment, cache.layout, (), expand, state.entry_points)
+        return zlib.compress(document, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
-        """The kept snapshots with their verdicts, oldest first."""
+        """Return the kept snapshots with their verdicts, oldest first."""
         return self._meshes.load_window(mesh, self._meshes.load_state(mesh))
 
     def forget(self, mesh: str) -> None:
@@ -155,23 +152,26 @@ class PageQueries:
     def _calm(
         self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
     ) -> list[MeshSnapshot]:
-        """The snapshots of these in which there was no incident, oldest first; a notice is none. In an incident that is
-        longer than all of them, the stored minutes before it."""
+        """Return those of the snapshots without an incident (notices do not count), oldest first. In an incident that
+        is longer than all of them, return the stored minutes before it."""
         if not snapshots:
             return []
-        wanted = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)
-        found = self._meshes.store.incidents(mesh, wanted)
-        periods = [*open_now, *((one.since, one.until) for one in found if one.severity > NOTICE)]
+        query = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)
+        incidents = self._meshes.store.incidents(mesh, query)
+        periods = [
+            *open_now,
+            *((incident.since, incident.until) for incident in incidents if incident.severity > NOTICE),
+        ]
         calm = outside(snapshots, periods)
         if calm or not open_now:
             return calm
         until = int(min(since for since, _ in open_now).timestamp()) // MINUTE * MINUTE
         minutes = HistoryReader(self._meshes, mesh).moments(HistorySpan(MINUTE, until - SECONDS_BEFORE, until))
-        return self._calm(mesh, [one.snapshot for one in minutes])
+        return self._calm(mesh, [minute.snapshot for minute in minutes])
 
 
 def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:
-    """Return a layout of all services of a mesh and its incidents; services keep their positions."""
+    """Return a layout of all services in a mesh and its incidents; services keep their positions."""
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):
         return layout
@@ -186,14 +186,16 @@ def find_services(window: Sequence[MeshSnapshot], text: str, limit: int) -> byte
     with the text, with or without namespace.
     """
     distinct = {id(snapshot.node_ids): snapshot.node_ids for snapshot in window}  # most snapshots share them
-    wanted = text.casefold()
+    needle = text.casefold()
     services = {name for names in distinct.values() for name in names}
-    found = [name for name in services if wanted in name.casefold() or wanted in readable(name).casefold()]
+    matches = [name for name in services if needle in name.casefold() or needle in readable(name).casefold()]
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
         spellings = name.casefold(), readable(name).casefold()
-        begins = any(one.startswith(wanted) or one.partition("/")[2].startswith(wanted) for one in spellings)
-        is_named = any(wanted in (one, one.partition("/")[2]) for one in spellings)
+        begins = any(
+            spelling.startswith(needle) or spelling.partition("/")[2].startswith(needle) for spelling in spellings
+        )
+        is_named = any(needle in (spelling, spelling.partition("/")[2]) for spelling in spellings)
         return text not in (name, readable(name)), not is_named, not begins, name
 
-    return msgspec.json.encode({"services": sorted(found, key=rank)[:limit], "total": len(found)})
+    return msgspec.json.encode({"services": sorted(matches, key=rank)[:limit], "total": len(matches)})

@@ -1,4 +1,4 @@
-"""What the logs and the traces of a mesh say about one service, beside its details. Returns JSON."""
+"""A service's details with the answers of the mesh's logs and traces, as JSON."""
 
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -23,12 +23,12 @@ class _Details(msgspec.Struct):
 
 def subject_of(details: bytes, mesh: str) -> LinkSubject:
     """Return the service of a ``DetailsDocument`` in its open incident."""
-    known = msgspec.json.decode(details, type=_Details)
-    return link_subject(mesh, known.service, known.observed_at, known.incidents)
+    document = msgspec.json.decode(details, type=_Details)
+    return link_subject(mesh, document.service, document.observed_at, document.incidents)
 
 
 def question_of(subject: LinkSubject, *, is_live: bool) -> ToolQuestion:
-    """Return what to ask about a service: the last hour of its incident. Live logs are newer than the snapshot."""
+    """Return the question about a service: the last hour of its incident. Live logs are newer than the snapshot."""
     assert subject.start is not None
     assert subject.end is not None
     end = subject.end + LEAD if is_live else subject.end

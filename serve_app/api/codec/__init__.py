@@ -52,18 +52,18 @@ def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None =
         DocumentTooLarge: more services or calls than ``limits`` allow.
         UnsupportedMediaType: the type is not supported.
     """
-    _require_known(media_type)
+    _require_supported(media_type)
     decode = arrow.decode if media_type == ARROW else json_body.decode
     return decode(body, limits or Limits())
 
 
 def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:
     """Encode a snapshot as a client sends it. Raises ``UnsupportedMediaType``."""
-    _require_known(media_type)
+    _require_supported(media_type)
     return arrow.encode(snapshot) if media_type == ARROW else msgspec.json.encode(snapshot_document(snapshot))
 
 
-def _require_known(media_type: str) -> None:
+def _require_supported(media_type: str) -> None:
     if media_type not in MEDIA_TYPES:
         raise UnsupportedMediaType(
             f"content-type: expected one of {', '.join(MEDIA_TYPES)}, got {media_type[:80]!r}; send one of them"

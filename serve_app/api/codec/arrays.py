@@ -11,7 +11,7 @@ from model.errors import InvalidSnapshot
 from model.names import NAME_RULE, escape_name, escape_namespace, find_bad_name
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.api.codec.documents import policy
-from serve_app.api.codec.mistakes import NeedsFullCheck, abbreviate, error_at, pointer
+from serve_app.api.codec.mistakes import NeedsFullCheck, abbreviate, error_at, json_pointer, sentence_errors
 from serve_app.api.codec.validation import INSTANT, ROWS
 from serve_app.errors import InvalidDocument
 
@@ -24,26 +24,28 @@ def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
     infinite, and values below 0 or above ``LARGEST_VALUE`` stay there. The snapshot's check refuses them all."""
     with np.errstate(over="ignore", under="ignore"):
         values: NDArray[np.float32] = exact.astype(np.float32)
-    vanished = (values == 0) & (exact < 0)
-    if vanished.any():
-        values[vanished] = -np.finfo(np.float32).smallest_subnormal
-    beyond = exact > LARGEST_VALUE
-    if beyond.any():
-        values[beyond] = np.maximum(values[beyond], np.nextafter(np.float32(LARGEST_VALUE), np.float32(np.inf)))
+    underflows = (values == 0) & (exact < 0)
+    if underflows.any():
+        values[underflows] = -np.finfo(np.float32).smallest_subnormal
+    is_too_large = exact > LARGEST_VALUE
+    if is_too_large.any():
+        values[is_too_large] = np.maximum(
+            values[is_too_large], np.nextafter(np.float32(LARGEST_VALUE), np.float32(np.inf))
+        )
     return values
 
 
 def signals_of_table(ids: Sequence[str], table: NDArray[np.float32]) -> list[Signal]:
     """Signals from values ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     kinds = list(SignalKind)
-    measured = zip(*(at.tolist() for at in np.nonzero(table == table)), strict=True)
-    return [Signal(kinds[kind], ids[row], float(table[row, kind])) for row, kind in measured]
+    places = zip(*(at.tolist() for at in np.nonzero(table == table)), strict=True)
+    return [Signal(kinds[kind], ids[row], float(table[row, kind])) for row, kind in places]
 
 
 def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
     """Values of the signals ``[N, 7]`` in the order of ``SignalKind``; NaN: not measured."""
     table = np.full((snapshot.num_nodes, len(SignalKind)), np.nan, np.float32)
-    row, column = ({name: i for i, name in enumerate(of)} for of in (snapshot.node_ids, SignalKind))
+    row, column = ({name: i for i, name in enumerate(names)} for names in (snapshot.node_ids, SignalKind))
     for signal in snapshot.signals:
         table[row[signal.service], column[signal.kind]] = signal.value
     return table
@@ -61,15 +63,16 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
     """
     try:
         at = INSTANT.validate_python(observed_at)
-        changes = [PlannedChange(one.kind, one.service, one.reason) for one in _few("changes", changes)]
+        changes = [PlannedChange(row.kind, row.service, row.reason) for row in _validate_rows("changes", changes)]
         policies = [
-            policy(one.service, one.sensitivity, one.mute, one.team, one.contact) for one in _few("policies", policies)
+            policy(row.service, row.sensitivity, row.mute, row.team, row.contact)
+            for row in _validate_rows("policies", policies)
         ]
     except ValidationError:
         raise NeedsFullCheck from None
     if (bad := find_bad_name(arrays["node_ids"])) is not None:
-        written = escape_namespace(bad.text) if bad.part == "namespace" else escape_name(bad.text)
-        hint = f"; write {written}" if written else ""
+        escaped_name = escape_namespace(bad.text) if bad.part == "namespace" else escape_name(bad.text)
+        hint = f"; write {escaped_name}" if escaped_name else ""
         message = f"expected {NAME_RULE}; got {abbreviate(bad.text)}{hint}"
         raise error_at(f"/services/{bad.position}/{bad.part}", message)
     try:
@@ -81,7 +84,7 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
     return snapshot
 
 
-def _few(name: str, rows: list[Any]) -> list[Any]:
+def _validate_rows(name: str, rows: list[Any]) -> list[Any]:
     return ROWS[name].validate_python(rows) if rows else []
 
 
@@ -94,7 +97,7 @@ def _require_possible(
         return
     row, column = (int(i) for i in np.argwhere(values > largest)[0])
     raise error_at(
-        pointer((words[0], row, *inside, names[column])),
+        json_pointer((words[0], row, *inside, names[column])),
         f"{words[1]} {row}: {names[column]}: {values[row, column]:g} is too large: the limit is {LARGEST_VALUE:g}; "
         "correct the unit, or leave out what was not observed",
     )
@@ -105,10 +108,10 @@ def _translate_error(error: InvalidSnapshot) -> InvalidDocument:
     place: tuple[Any, ...] = error.details.get("place", ())
     message = error.message
     if place and place[0] == "nodes" and len(place) == 3:
-        where = pointer(("services", place[1], "metrics", place[2]))
+        pointer = json_pointer(("services", place[1], "metrics", place[2]))
     else:
-        where = pointer((_WIRE_PLACES.get(place[0], place[0]), *place[1:]) if place else ())
+        pointer = json_pointer((_WIRE_PLACES.get(place[0], place[0]), *place[1:]) if place else ())
     for inside, outside in _WIRE_WORDS.items():
         if len(place) > 1 and message.startswith(f"{inside} {place[1]}"):
             message = outside + message.removeprefix(inside)
-    return InvalidDocument(message, pointer=where, errors=[{"pointer": where, "detail": message}])
+    return sentence_errors([(pointer, message)])

@@ -24,10 +24,10 @@ from serve_app.api.codec.validation import check_document
 from serve_app.errors import InvalidDocument, MalformedDocument
 
 # LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
-_BROKEN = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
+_READ_ERRORS = (pa.ArrowException, OSError, struct.error, LookupError, ValueError, OverflowError)
 _RECORD_BATCH, _DICTIONARY_BATCH = 3, 2  # MessageHeader of Arrow's Message.fbs
-_FEW = ("changes", "policies")
-_SMALL = {"version", "observed_at", *_FEW}
+_SMALL_LISTS = ("changes", "policies")
+_SMALL_FIELDS = {"version", "observed_at", *_SMALL_LISTS}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -38,11 +38,11 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
             pointer="",
             errors=[{"pointer": "", "detail": f"expected one row, got {table.num_rows}"}],
         )
-    values, many = split_row(table, limits)
+    values, large_lists = split_row(table, limits)
     try:
-        return _build(values, many)
-    except (NeedsFullCheck, *_BROKEN):
-        check_document(add_rows(values, many, len(body)), limits)
+        return _build(values, large_lists)
+    except (NeedsFullCheck, *_READ_ERRORS):
+        check_document(add_rows(values, large_lists, len(body)), limits)
         raise error_at(
             "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
         ) from None
@@ -64,7 +64,7 @@ def encode(snapshot: MeshSnapshot) -> bytes:
         "calls": _row(calls),
     }
     document = snapshot_document(snapshot.take([0], [])) if snapshot.changes or snapshot.policies else {}
-    columns |= {name: pa.array([document[name]]) for name in _FEW if name in document}
+    columns |= {name: pa.array([document[name]]) for name in _SMALL_LISTS if name in document}
     return write_stream(pa.table(columns))
 
 
@@ -89,21 +89,21 @@ def _read(body: bytes) -> pa.Table:
         table = stream.read_all()
         table.validate(full=True)
         return table
-    except _BROKEN as error:
+    except _READ_ERRORS as error:
         raise MalformedDocument(
             f"expected an Arrow IPC stream, got {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
         ) from None
 
 
-def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnapshot:
+def _build(values: Mapping[str, Any], large_lists: Mapping[str, pa.Array]) -> MeshSnapshot:
     """Build the snapshot in a row; raises ``NeedsFullCheck`` for mistakes."""
     version = values.get("version", 1)
-    if not values.keys() <= _SMALL or "services" not in many or type(version) is not int or version != 1:
+    if not values.keys() <= _SMALL_FIELDS or "services" not in large_lists or type(version) is not int or version != 1:
         raise NeedsFullCheck
-    services = _flat(many["services"], {"namespace", "name"}, {"metrics", "signals"})
-    calls = _flat(many["calls"], {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in many else {}
+    services = _flat(large_lists["services"], {"namespace", "name"}, {"metrics", "signals"})
+    calls = _flat(large_lists["calls"], {*ENDS, EDGE_METRICS[0]}, set(EDGE_METRICS)) if "calls" in large_lists else {}
     ids = _ids(services["namespace"], services["name"]) if services else []
-    if len(ids) < len(many["services"]):
+    if len(ids) < len(large_lists["services"]):
         raise NeedsFullCheck
     metrics, signals = (
         {} if _is_absent(services.get(name)) else _flat(services[name], set(), set(names))
@@ -114,22 +114,22 @@ def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnaps
         node_ids=ids,
         edge_index=[_positions(calls[end], ids) for end in ENDS] if calls else np.empty((2, 0), np.int64),
         node_features=_matrix([metrics.get(name) for name in NODE_METRICS], len(ids)),
-        edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], len(many["calls"]) if calls else 0),
+        edge_features=_matrix([calls.get(name) for name in EDGE_METRICS], len(large_lists["calls"]) if calls else 0),
         changes=values.get("changes", []),
         policies=values.get("policies", []),
         signals=signals_of_table(ids, _matrix([signals.get(kind) for kind in SignalKind], len(ids))) if signals else (),
     )
 
 
-def _flat(items: pa.Array, required: set[str], allowed: set[str]) -> dict[str, pa.Array]:
+def _flat(items: pa.Array, mandatory: set[str], optional: set[str]) -> dict[str, pa.Array]:
     """The fields of structs. Unknown ones are allowed if they are null everywhere."""
     if not len(items):
         return {}
     if not isinstance(items, pa.StructArray):
         raise NeedsFullCheck
     fields = dict(zip((field.name for field in items.type), items.flatten(), strict=True))
-    unknown = fields.keys() - required - allowed
-    if not required <= fields.keys() or any(fields[name].null_count < len(items) for name in unknown):
+    unknown = fields.keys() - mandatory - optional
+    if not mandatory <= fields.keys() or any(fields[name].null_count < len(items) for name in unknown):
         raise NeedsFullCheck
     return fields
 
@@ -162,10 +162,10 @@ def _positions(ends: pa.Array, ids: list[str]) -> NDArray[np.int64]:
     if pa.types.is_dictionary(ends.type):
         positions = _positions(ends.dictionary, ids)[ends.indices.to_numpy()]
     elif _is_text(ends.type):
-        found = pc.index_in(ends, pa.array(ids, ends.type))
-        if found.null_count:
+        indices = pc.index_in(ends, pa.array(ids, ends.type))
+        if indices.null_count:
             raise NeedsFullCheck
-        positions = found.to_numpy().astype(np.int64)
+        positions = indices.to_numpy().astype(np.int64)
     elif pa.types.is_integer(ends.type):
         positions = ends.to_numpy().astype(np.int64)
         if len(positions) and not 0 <= positions.min() <= positions.max() < len(ids):

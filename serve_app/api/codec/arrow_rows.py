@@ -16,13 +16,13 @@ from serve_app.api.codec.limits import Limits, memory_budget
 from serve_app.api.codec.mistakes import error_at
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
-WEIGHT = 4  # bytes of Python per byte of an expanded row
+WEIGHT = 4  # bytes in Python per byte of an expanded row
 MAX_SMALL_BYTES = 2**24  # bytes of everything but services and calls
 ROWS_AT_ONCE = 1024
 MAX_FIELDS = 256  # in a schema, including struct fields; a snapshot has about thirty
-_MANY, _FEW = ("services", "calls"), ("changes", "policies")  # lists
+_LARGE_LISTS, _SMALL_LISTS = ("services", "calls"), ("changes", "policies")  # lists
 _ITEM, _CONTAINER = 16, 64  # minimum bytes of a value, and of a list or struct
-_UNREADABLE = (
+_VALUE_ERRORS = (
     pa.ArrowException,
     LookupError,
     OverflowError,
@@ -46,13 +46,13 @@ def check_kinds(schema: pa.Schema) -> None:
                 f"a schema with {_fields_within(schema)} fields is too large: the limit is {MAX_FIELDS}; remove the "
                 "unknown ones",
             )
-        if (within := _types_within(kind)) is None:
+        if (inner_kinds := _types_within(kind)) is None:
             raise error_at(
                 f"/{name}",
                 "expected numbers, text, a time, or lists and structs of them (ends of calls may be dictionaries); "
                 f"got {str(kind)[:120]}",
             )
-        kinds += [(name, one) for one in within]
+        kinds += [(name, inner) for inner in inner_kinds]
     for name in (names := schema.names):
         if names.count(name) > 1:
             raise error_at(f"/{name}", "expected each column once, got two with this name; remove one")
@@ -67,37 +67,37 @@ def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, 
         DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`MAX_SMALL_BYTES` bytes.
     """
     columns = {name: row[name] for name in row.column_names}
-    many = {name: items for name in _MANY if (items := _items(columns.get(name))) is not None}
-    small = {name: column for name, column in columns.items() if name not in many}
-    counts = {name: _length(small[name]) for name in _FEW if name in small}
-    limits.check(**counts, **{name: len(items) for name, items in many.items()})
+    large_lists = {name: items for name in _LARGE_LISTS if (items := _items(columns.get(name))) is not None}
+    small = {name: column for name, column in columns.items() if name not in large_lists}
+    counts = {name: _length(small[name]) for name in _SMALL_LISTS if name in small}
+    limits.check(**counts, **{name: len(items) for name, items in large_lists.items()})
     if (size := sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks)) > MAX_SMALL_BYTES:
         raise DocumentTooLarge(
             f"row: {size} bytes when expanded are too many: the limit is {MAX_SMALL_BYTES} beside services and calls"
         )
     values = {name: value for name, column in small.items() if (value := _value(name, column)) is not None}
-    return values, many
+    return values, large_lists
 
 
-def add_rows(values: dict[str, Any], many: dict[str, pa.Array], size: int) -> dict[str, Any]:
+def add_rows(values: dict[str, Any], large_lists: dict[str, pa.Array], body_size: int) -> dict[str, Any]:
     """A row's document: its small fields, and its services and calls as lists. Null fields are omitted, since Arrow
     structs always have all fields; call ends that are positions become service names.
 
     Args:
-        size: the body's size, bytes.
+        body_size: bytes.
 
     Raises:
         InvalidDocument: a value that Python cannot represent.
         DocumentTooLarge: they need too much memory for a body of this size.
     """
-    expanded = sum(map(expanded_size, many.values()))
-    if WEIGHT * expanded > memory_budget(size):
+    size = sum(map(expanded_size, large_lists.values()))
+    if WEIGHT * size > memory_budget(body_size):
         raise DocumentTooLarge(
-            f"row: {expanded} bytes when expanded are too many to be read one by one; if it has a mistake, send the "
-            "same mistake in a smaller document to get its place"
+            f"row: {size} bytes when expanded are too many to be read one by one; if it has a mistake, send the same "
+            "mistake in a smaller document to get its place"
         )
-    document = values | {name: _rows(name, items) for name, items in many.items()}
-    if "calls" in many and isinstance(document.get("services"), list):
+    document = values | {name: _rows(name, items) for name, items in large_lists.items()}
+    if "calls" in large_lists and isinstance(document.get("services"), list):
         _name_ends(document["calls"], document["services"])
     return document
 
@@ -107,7 +107,7 @@ def _rows(name: str, items: pa.Array) -> list[Any]:
     try:
         for start in range(0, len(items), ROWS_AT_ONCE):
             rows += map(_drop_nulls, items.slice(start, ROWS_AT_ONCE).to_pylist())
-    except _UNREADABLE as error:
+    except _VALUE_ERRORS as error:
         raise _unreadable_error(name, error) from None
     return rows
 
@@ -182,7 +182,7 @@ def _value(name: str, column: pa.ChunkedArray) -> Any:
         ):  # a datetime has no nanoseconds; anything else must fit
             column = column.cast(pa.timestamp("us", column.type.tz), safe=column.type.unit != "ns")
         value = column[0].as_py()
-    except _UNREADABLE as error:
+    except _VALUE_ERRORS as error:
         raise _unreadable_error(name, error) from None
     return _drop_nulls(value)
 

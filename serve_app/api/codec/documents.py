@@ -24,7 +24,7 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     if snapshot.changes:
         document["changes"] = [asdict(change) for change in snapshot.changes]
     if snapshot.policies:
-        document["policies"] = [_policy_document(one) for one in snapshot.policies]
+        document["policies"] = [_policy_document(policy) for policy in snapshot.policies]
     return document
 
 
@@ -60,11 +60,15 @@ def _metric_dicts(
     ]
 
 
-def _policy_document(one: ServicePolicy) -> dict[str, str]:
-    given = {"service": one.service, "sensitivity": one.sensitivity and one.sensitivity.value, "mute": one.mute}
-    if one.owner is not None:
-        given |= {"team": one.owner.team, "contact": one.owner.contact}
-    return {name: value for name, value in given.items() if value is not None}
+def _policy_document(policy: ServicePolicy) -> dict[str, str]:
+    fields = {
+        "service": policy.service,
+        "sensitivity": policy.sensitivity and policy.sensitivity.value,
+        "mute": policy.mute,
+    }
+    if policy.owner is not None:
+        fields |= {"team": policy.owner.team, "contact": policy.owner.contact}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def policy(service: str, sensitivity: str | None, mute: str, team: str = "", contact: str = "") -> ServicePolicy:

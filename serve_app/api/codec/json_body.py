@@ -18,7 +18,7 @@ from serve_app.api.codec import json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
+from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, prefix_pointers
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import ServeError
 
@@ -28,8 +28,8 @@ _REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck)
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    found = decode_compiled(body, limits)
-    return decode_by_row(body, limits) if found is None else found
+    snapshot = decode_compiled(body, limits)
+    return decode_by_row(body, limits) if snapshot is None else snapshot
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
@@ -38,15 +38,15 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     if not isinstance(document, dict) or document.keys() != {"snapshots"} or type(document["snapshots"]) is not list:
         raise error_at("/snapshots", 'expected {"snapshots": [...]} and nothing else; put them into one list')
     limits.check(snapshots=len(document["snapshots"]))
-    decoded = []
-    for number, snapshot in enumerate(document["snapshots"]):
-        with located(f"/snapshots/{number}"):
-            decoded.append(_build(snapshot, limits))
-    return decoded
+    snapshots = []
+    for number, row in enumerate(document["snapshots"]):
+        with prefix_pointers(f"/snapshots/{number}"):
+            snapshots.append(_build(row, limits))
+    return snapshots
 
 
 def decode_compiled(body: bytes, limits: Limits) -> MeshSnapshot | None:
-    """Return a JSON document's snapshot; None if it has to be decoded in the other way."""
+    """A JSON document's snapshot; None if it has to be decoded by row."""
     columns = read_rows(body, _KEYS, LARGEST_VALUE, limits.max_services, limits.max_calls)
     if columns is None or len(columns.observed_at) > MAX_INSTANT_BYTES:
         return None
@@ -71,29 +71,31 @@ def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
     return _build(json_text.parse(body), limits)
 
 
-def _read_list(text: bytes, what: str, limits: Limits) -> list[Any]:
-    """The rows of a list that is still encoded; empty if it is missing."""
+def _read_list(text: bytes, name: str, limits: Limits) -> list[Any]:
+    """The rows of an encoded list; empty if it is missing."""
     rows = json_text.parse(text) if text else []
     if not isinstance(rows, list):
         raise NeedsFullCheck
-    limits.check(**{what: len(rows)})
+    limits.check(**{name: len(rows)})
     return rows
 
 
 def _build(document: Any, limits: Limits) -> MeshSnapshot:
     check_document(document, limits)
     services, calls = document["services"], document.get("calls", [])
-    ids = [f"{one['namespace']}/{one['name']}" for one in services]
+    ids = [f"{service['namespace']}/{service['name']}" for service in services]
     place = {name: i for i, name in enumerate(ids)}
     return create_snapshot(
         observed_at=document["observed_at"],
         node_ids=ids,
         edge_index=np.array([[place[call[end]] for call in calls] for end in ENDS], np.int64),
-        node_features=_matrix((one.get("metrics") or {} for one in services), NODE_METRICS),
+        node_features=_matrix((service.get("metrics") or {} for service in services), NODE_METRICS),
         edge_features=_matrix(calls, EDGE_METRICS),
         changes=document.get("changes", []),
         policies=document.get("policies", []),
-        signals=signals_of_table(ids, _matrix((one.get("signals") or {} for one in services), tuple(SignalKind))),
+        signals=signals_of_table(
+            ids, _matrix((service.get("signals") or {} for service in services), tuple(SignalKind))
+        ),
     )
 
 

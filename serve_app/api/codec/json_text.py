@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from serve_app.api.codec.limits import memory_budget, text_weight
-from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, errors_at, pointer
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, errors_at, json_pointer
 from serve_app.errors import DocumentTooLarge, MalformedDocument
 
 
@@ -38,18 +38,18 @@ class _UniqueKeys:
         self._repeated: dict[int, tuple[dict[Any, Any], Any]] = {}  # by id, which the dict itself keeps from reuse
 
     def __call__(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            seen: set[Any] = set()
-            key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            self._repeated[id(made)] = made, key
-        return made
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            keys: set[Any] = set()
+            key = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
+            self._repeated[id(entries)] = entries, key
+        return entries
 
     def require(self, document: Any) -> Any:
-        """Return the document. Raises ``InvalidDocument`` with the places of any duplicate keys."""
+        """The document, if no key is duplicate; else raise ``InvalidDocument`` with their places."""
         if self._repeated:
             raise errors_at(
-                (pointer((*place, key)), f"{str(key)[:SHOWN]!r} is given more than once; give it once")
+                (json_pointer((*place, key)), f"{str(key)[:SHOWN]!r} is given more than once; give it once")
                 for place, key in islice(self._places(document, ()), ERRORS_LISTED)
             )
         return document

@@ -13,8 +13,8 @@ from serve_app.errors import DocumentTooLarge
 
 FACTOR, SPARE_BYTES = 9, 30 * 2**20
 
-# Bytes of Python per character of JSON, for CPython 3.11 and 3.12. A comma counts as a value in a list (9 bytes) and a
-# number (32), two quotation marks as a short string (64), a colon as an entry of a dict.
+# Bytes in Python per JSON character, for CPython 3.11 and 3.12. A comma counts as a value in a list (9 bytes) and a
+# number (32), two quotation marks as a short string (64), a colon as an entry in a dict.
 _OBJECT, _ARRAY, _ENTRY, _VALUE, _QUOTE = 112, 64, 100, 41, 32
 
 
@@ -34,13 +34,13 @@ class Limits:
         Raises:
             DocumentTooLarge: a count is above its limit.
         """
-        for what, count in counts.items():
-            limit = getattr(self, f"max_{what}")
+        for name, count in counts.items():
+            limit = getattr(self, f"max_{name}")
             if limit is not None and count > limit:
-                is_set = what in ("services", "calls")
+                is_set = name in ("services", "calls")
                 advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
                 raise DocumentTooLarge(
-                    f"{what}: {count} are too many: the limit is {limit}; {advice}", pointer=f"/{what}"
+                    f"{name}: {count} are too many: the limit is {limit}; {advice}", pointer=f"/{name}"
                 )
 
 
@@ -59,5 +59,5 @@ def text_weight(body: bytes) -> int:
 
 
 def _count(body: bytes, character: str) -> int:
-    """How often an ASCII character occurs in a body; ``bytes.count`` takes ten times as long."""
+    """The number of times an ASCII character occurs in a body; ``bytes.count`` takes ten times as long."""
     return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord(character)))

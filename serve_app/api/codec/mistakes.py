@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from serve_app.api.schemas.base import Document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-ERRORS_LISTED = 20  # a client needs only the first few of thousands of mistakes
+ERRORS_LISTED = 20  # a client needs only the first few of many mistakes
 MAX_FIELDS = 32  # in one row; more cannot be typing errors
 SHOWN = 80  # characters of a value in an error
 ROWS_EXPECTED = (
@@ -30,41 +30,47 @@ class NeedsFullCheck(Exception):
 Mistake = tuple[str, str]  # JSON pointer and detail
 
 
-def error_at(where: str, detail: str) -> InvalidDocument:
-    return errors_at([(where, detail)])
+def error_at(pointer: str, detail: str) -> InvalidDocument:
+    return errors_at([(pointer, detail)])
 
 
 def errors_at(mistakes: Iterable[Mistake]) -> InvalidDocument:
-    """The error for several mistakes; it lists the first ones."""
-    found = list(mistakes)
-    listed = [{"pointer": where, "detail": detail} for where, detail in found[:ERRORS_LISTED]]
-    first, more = listed[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
-    return InvalidDocument(message, pointer=first["pointer"], errors=listed)
+    """The error for several mistakes, with places in its message; it lists the first ones."""
+    mistakes = list(mistakes)
+    (pointer, detail), more = mistakes[0], f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return _error(f"{pointer or 'document'}: {detail}{more}", mistakes[:ERRORS_LISTED])
 
 
-def refuse_names(named: Iterable[tuple[str, str]], known: Set[str], problem: str) -> None:
+def sentence_errors(mistakes: Sequence[Mistake]) -> InvalidDocument:
+    """The error for mistakes whose details are whole sentences with their place; its message is the first one."""
+    return _error(mistakes[0][1], mistakes)
+
+
+def _error(message: str, mistakes: Sequence[Mistake]) -> InvalidDocument:
+    errors = [{"pointer": pointer, "detail": detail} for pointer, detail in mistakes]
+    return InvalidDocument(message, pointer=mistakes[0][0], errors=errors)
+
+
+def refuse_names(names: Iterable[tuple[str, str]], known_names: Set[str], problem: str) -> None:
     """Raise ``InvalidDocument`` for unknown names, given with their pointers; ``problem`` says what they are not."""
-    errors = [
-        {"pointer": where, "detail": f"{where}: {name[:SHOWN]!r} {problem}"}
-        for where, name in named
-        if name not in known
+    mistakes = [
+        (pointer, f"{pointer}: {name[:SHOWN]!r} {problem}") for pointer, name in names if name not in known_names
     ]
-    if errors:
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+    if mistakes:
+        raise sentence_errors(mistakes)
 
 
 @contextmanager
-def located(prefix: str) -> Iterator[None]:
-    """Put a prefix before the pointers of mistakes, for one of several documents."""
+def prefix_pointers(prefix: str) -> Iterator[None]:
+    """Put a prefix before the pointers of mistakes in one of several documents."""
     try:
         yield
     except (InvalidDocument, DocumentTooLarge) as error:
         if isinstance(error, MalformedDocument):
             raise
-        errors = [{**e, "pointer": prefix + e["pointer"]} for e in error.details.get("errors", ())]
-        where = prefix + error.details.get("pointer", "")
-        raise type(error)(f"{prefix}: {error.message}", pointer=where, errors=errors) from None
+        errors = [{**mistake, "pointer": prefix + mistake["pointer"]} for mistake in error.details.get("errors", ())]
+        pointer = prefix + error.details.get("pointer", "")
+        raise type(error)(f"{prefix}: {error.message}", pointer=pointer, errors=errors) from None
 
 
 def validate_document(document: Any, model: type[Model]) -> Model:
@@ -84,10 +90,13 @@ def validate_document(document: Any, model: type[Model]) -> Model:
 
 def describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[Mistake]:
     """Pointer and detail of each pydantic error. Row numbers begin at ``first_row`` of ``place``."""
-    found = error.errors(include_url=False, include_context=False)
+    details = error.errors(include_url=False, include_context=False)
     if not place:
-        return [(pointer(e["loc"]), _detail(e)) for e in found]
-    return [(pointer((*place, first_row + int(e["loc"][0]), *e["loc"][1:])), _detail(e)) for e in found]
+        return [(json_pointer(detail["loc"]), _detail(detail)) for detail in details]
+    return [
+        (json_pointer((*place, first_row + int(detail["loc"][0]), *detail["loc"][1:])), _detail(detail))
+        for detail in details
+    ]
 
 
 def _detail(error: ErrorDetails) -> str:
@@ -98,10 +107,10 @@ def _detail(error: ErrorDetails) -> str:
     return f"{error['msg'].removeprefix('Value error, ')}, got {abbreviate(error['input'])}"
 
 
-def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> list[Mistake]:
+def unknown_fields(document: Mapping[Any, Any], fields: Iterable[str]) -> list[Mistake]:
     """The first unknown fields of a document: pointer and detail."""
-    unknown = (name for name in document if name not in known)
-    return [(pointer((name,)), describe_unknown_field(name)) for name in islice(unknown, ERRORS_LISTED)]
+    unknown = (name for name in document if name not in fields)
+    return [(json_pointer((name,)), describe_unknown_field(name)) for name in islice(unknown, ERRORS_LISTED)]
 
 
 def describe_unknown_field(name: Any) -> str:
@@ -112,7 +121,7 @@ def describe_missing_field(name: Any) -> str:
     return f"{name!r} is required and was not given"
 
 
-def pointer(place: Sequence[Any]) -> str:
+def json_pointer(place: Sequence[Any]) -> str:
     """JSON pointer, RFC 6901. Characters that UTF-8 cannot encode are escaped."""
     parts = (str(part)[:SHOWN].encode("utf-8", "backslashreplace").decode() for part in place)
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,5 +1,5 @@
-"""A snapshot's packed form, for stores and for transfers between deployments: safetensors, which holds arrays and
-strings, but no code."""
+"""A snapshot's packed form, for stores and transfers between deployments: safetensors, which holds arrays and strings,
+but no code."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,17 +36,17 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "changes": json.dumps(changes, ensure_ascii=False),
     }
     if snapshot.policies:
-        rows = [
-            [one.service, one.sensitivity, one.mute, *([one.owner.team, one.owner.contact] if one.owner else ())]
-            for one in snapshot.policies
-        ]
+        rows = []
+        for policy in snapshot.policies:
+            owner = [policy.owner.team, policy.owner.contact] if policy.owner else []
+            rows.append([policy.service, policy.sensitivity, policy.mute, *owner])
         metadata["policies"] = json.dumps(rows, ensure_ascii=False)
     if snapshot.signals:
         metadata["signals"] = json.dumps([kind.value for kind in SignalKind])
         row, kinds = {name: i for i, name in enumerate(snapshot.node_ids)}, list(SignalKind)
-        places = [(row[one.service], kinds.index(one.kind)) for one in snapshot.signals]
+        places = [(row[signal.service], kinds.index(signal.kind)) for signal in snapshot.signals]
         arrays["signal_places"] = np.array(places, np.int32)
-        arrays["signal_values"] = np.array([one.value for one in snapshot.signals], np.float32)
+        arrays["signal_values"] = np.array([signal.value for signal in snapshot.signals], np.float32)
     return bytes(safetensors.numpy.save(arrays, metadata))
 
 
@@ -94,8 +94,8 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
 
 @lru_cache(32)
 def _read_policies(text: str) -> tuple[ServicePolicy, ...]:
-    """Read policies. They are cached, since a mesh with thousands of owners repeats the same ones for hours."""
-    return tuple(policy(*one) for one in json.loads(text))
+    """Read policies. They are cached, since a mesh with thousands of owners repeats them for hours."""
+    return tuple(policy(*row) for row in json.loads(text))
 
 
 def _signals(ids: Sequence[str], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[Signal]:

@@ -1,6 +1,6 @@
 """The full check of a snapshot's document, which finds every mistake.
 
-Bodies with a mistake in either format end here, so that the same mistake has the same text and JSON pointer in both.
+Bodies with a mistake end here in either format, so that the same mistake has the same text and JSON pointer in both.
 Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not depend
 on the number of mistakes.
 """
@@ -24,7 +24,8 @@ from serve_app.api.codec.mistakes import (
     describe_missing_field,
     error_at,
     errors_at,
-    pointer,
+    json_pointer,
+    sentence_errors,
     unknown_fields,
 )
 from serve_app.api.schemas.base import Document, Instant, Version
@@ -35,7 +36,7 @@ from serve_app.api.schemas.snapshot import (
     ServiceDocument,
     SnapshotDocument,
 )
-from serve_app.errors import AheadOfClock, InvalidDocument
+from serve_app.errors import AheadOfClock
 
 
 class _Head(Document):
@@ -104,20 +105,16 @@ def check_document(document: Any, limits: Limits) -> None:
     mistakes += unknown_fields(document, SnapshotDocument.model_fields)
     if mistakes:
         raise errors_at(mistakes)
+    problem = f"is not among the services ({len(ids)} given); add it or remove the call"
     unknown = [
-        (
-            f"/calls/{row}/{end}",
-            f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({len(ids)} given); add it or remove the "
-            "call",
-        )
+        (f"/calls/{row}/{end}", f"call {row}: {end} {name[:SHOWN]!r} {problem}")
         for row, call in enumerate(ends)
         if not ids.issuperset(call)
         for end, name in zip(ENDS, call, strict=True)
         if name not in ids
-    ][:ERRORS_LISTED]
+    ]
     if unknown:
-        errors = [{"pointer": where, "detail": detail} for where, detail in unknown]
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+        raise sentence_errors(unknown[:ERRORS_LISTED])
 
 
 def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[list[Any]]:
@@ -131,16 +128,16 @@ def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if len(mistakes) >= ERRORS_LISTED:
             return
-        some = rows[start : start + ROWS_AT_ONCE]
-        wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
+        block = rows[start : start + ROWS_AT_ONCE]
+        wide = [(i, place, count) for i, row in enumerate(block) for place, count in _find_wide(row)]
         if wide:
             mistakes += [
-                (pointer((name, start + i, *where)), f"{of} fields are too many: the limit is {MAX_FIELDS}")
-                for i, where, of in wide
+                (json_pointer((name, start + i, *place)), f"{count} fields are too many: the limit is {MAX_FIELDS}")
+                for i, place, count in wide
             ]
             return
         try:
-            yield ROWS[name].validate_python(some)
+            yield ROWS[name].validate_python(block)
         except ValidationError as error:
             mistakes += describe_errors(error, (name,), start)
 
@@ -148,6 +145,6 @@ def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[
 def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
     """A row's objects with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
-        for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
-            if isinstance(inner, Mapping) and len(inner) > MAX_FIELDS:
-                yield where, len(inner)
+        for place, fields in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
+            if isinstance(fields, Mapping) and len(fields) > MAX_FIELDS:
+                yield place, len(fields)

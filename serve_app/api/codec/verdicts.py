@@ -5,14 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from model.snapshot import Owner
-from model.verdict import (
-    ErrorBudget,
-    Incident,
-    LimitForecast,
-    Reason,
-    Suspect,
-    Verdict,
-)
+from model.verdict import ErrorBudget, Incident, LimitForecast, Reason, Suspect, Verdict
 from serve_app.api.headline import budget_text, headline, impact_text
 from serve_app.api.next_step import next_step
 from serve_app.api.reason_text import (
@@ -42,10 +35,8 @@ from serve_app.api.subject import caller, likely_suspects, origins, title
 
 
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
-    """Encode a verdict as a document. NaN and infinity become null where the schema allows it.
-
-    Reasons whose text would show no difference are left out.
-    """
+    """The document of a verdict, without reasons whose text would show no difference. NaN and infinity become null
+    where the schema allows it."""
     at = verdict.observed_at
     return VerdictDocument.from_object(
         verdict,
@@ -60,8 +51,10 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
         ],
         silence=verdict.silence and SilenceDocument.from_object(verdict.silence),
         watching=[
-            WatchedDocument.from_object(one, reasons=_reasons(one.reasons, one.service, at), text=watched_text(one))
-            for one in verdict.watching
+            WatchedDocument.from_object(
+                service, reasons=_reasons(service.reasons, service.service, at), text=watched_text(service)
+            )
+            for service in verdict.watching
         ],
         reconstruction=verdict.reconstruction
         and ReconstructionDocument.from_object(
@@ -74,7 +67,7 @@ def encode_verdict(verdict: Verdict) -> VerdictDocument:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """The verdict as one line of JSON without a line break, as ``tagae score --output`` writes it."""
+    """The verdict as JSON on one line, as ``tagae score --output`` writes it."""
     return encode_verdict(verdict).model_dump_json()
 
 
@@ -123,9 +116,9 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
-    """Encode one incident as :func:`encode_verdict` does for a verdict at this time with these alerts."""
-    since, suspected = incident.since, likely_suspects(incident.suspects)
-    lasted = math.inf if incident.recovering else (observed_at - since).total_seconds()
+    """The document of an incident in a verdict at this time with these alerts."""
+    since, suspects = incident.since, likely_suspects(incident.suspects)
+    seconds = math.inf if incident.recovering else (observed_at - since).total_seconds()
     return IncidentDocument.from_object(
         incident,
         severity=incident.severity.value,
@@ -138,7 +131,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
                 text=change_text(
                     near,
                     since,
-                    of_suspect=near.change.service in suspected,
+                    of_suspect=near.change.service in suspects,
                     is_affected=near.change.service in incident.affected,
                 ),
             )
@@ -153,7 +146,7 @@ def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[
         origins=origins(incident),
         trend=incident.trend and incident.trend.value,
         impact=incident.impact and ImpactDocument.from_object(incident.impact, text=impact_text(incident.impact)),
-        error_budgets=[_error_budget(budget, lasted) for budget in incident.error_budgets],
+        error_budgets=[_error_budget(budget, seconds) for budget in incident.error_budgets],
     )
 
 

@@ -48,9 +48,7 @@ class MissedDocument(Document):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [
-                {"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"},
-            ]
+            "examples": [{"services": ["shop/cart"], "since": "2026-03-01T03:12:00Z", "until": "2026-03-01T03:20:00Z"}]
         }
     )
 
@@ -104,11 +102,11 @@ class KeptFeedbackDocument(KeptDocument):
     @property
     def text(self) -> str:
         """``Confirmed by alice: shop/cart. Note: the new release``."""
-        said = "Confirmed" if self.was_incident else "Marked as a false alarm"
+        judgement = "Confirmed" if self.was_incident else "Marked as a false alarm"
         about = f": {self.culprit}" if self.was_incident and self.culprit else ""
-        old = " The incident is old, so this changes no alerts." if self.effect is FeedbackEffect.RECORDED else ""
+        remark = " The incident is old, so this changes no alerts." if self.effect is FeedbackEffect.RECORDED else ""
         by, note = f" by {self.given_by}" if self.given_by else "", f" Note: {self.note}" if self.note else ""
-        return f"{said}{by}{about}.{old}{note}"
+        return f"{judgement}{by}{about}.{remark}{note}"
 
 
 class FeedbackListDocument(Document):
@@ -157,9 +155,9 @@ class ActionDocument(Document):
 
     @field_validator("text")
     @classmethod
-    def _require_text(cls, text: str, others: ValidationInfo) -> str:
-        if others.data.get("kind") in (ActionKind.NOTE, ActionKind.DONE) and not text.strip():
-            raise ValueError(f"expected a text, which an action of the kind {others.data['kind']} needs, got none")
+    def _require_text(cls, text: str, info: ValidationInfo) -> str:
+        if info.data.get("kind") in (ActionKind.NOTE, ActionKind.DONE) and not text.strip():
+            raise ValueError(f"expected a text, which an action of the kind {info.data['kind']} needs, got none")
         return text
 
 

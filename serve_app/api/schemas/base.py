@@ -29,15 +29,15 @@ class Document(BaseModel):
     model_config = _STRICT
 
     @classmethod
-    def from_object(cls, source: object, /, **others: Any) -> Self:
-        """A document with the values of the same names in ``source``, except for ``others``; fields that it lacks get
+    def from_object(cls, source: object, /, **values: Any) -> Self:
+        """A document with the values of the same names in ``source``, except for ``values``; fields that it lacks get
         defaults."""
         for name in cls.__pydantic_fields__:  # model_fields is computed at each access
-            if name not in others:
+            if name not in values:
                 value = getattr(source, name, _ABSENT)
                 if value is not _ABSENT:
-                    others[name] = list(value) if isinstance(value, tuple) else value
-        return cls(**others)
+                    values[name] = list(value) if isinstance(value, tuple) else value
+        return cls(**values)
 
 
 class KeptDocument(Document):
@@ -114,14 +114,14 @@ PagedServices = Annotated[
 def _require_name(is_name: Callable[[str], bool], kind: str, value: str) -> str:
     if is_name(value):
         return value
-    written = as_service_id(value)
-    hint = "" if written == value else f"; write {written}"
+    service_id = as_service_id(value)
+    hint = "" if service_id == value else f"; write {service_id}"
     raise ValueError(f"expected the pattern {kind}: {NAME_RULE}{hint}")
 
 
 def _require_printable(unprintable: re.Pattern[str], value: str) -> str:
-    if found := unprintable.search(value):
-        raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; remove it")
+    if match := unprintable.search(value):
+        raise ValueError(f"expected printable text, character {match.start()} is U+{ord(match[0]):04X}; remove it")
     return value
 
 
@@ -150,9 +150,7 @@ _PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e
 _PRINTABLE = AfterValidator(partial(_require_printable, UNPRINTABLE))
 Text = Annotated[str, _PRINTABLE, Field(json_schema_extra=_PRINTABLE_SCHEMA)]
 AskedService = Annotated[
-    ServiceKey,
-    Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
-    _PRINTABLE,
+    ServiceKey, Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA), _PRINTABLE
 ]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, json_schema_extra=_PRINTABLE_SCHEMA), _PRINTABLE]
 NoteText = Annotated[

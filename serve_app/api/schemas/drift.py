@@ -105,5 +105,5 @@ class DriftDocument(KeptDocument):
         """``none until 2026-03-03 12:00 UTC, compared with training only``."""
         if self.judged_until is None:
             return "not known yet: the mesh is compared with training after a day"
-        has_week = any(one.reference == "week" and one.distance is not None for one in self.measures)
+        has_week = any(measure.reference == "week" and measure.distance is not None for measure in self.measures)
         return f"none until {self.judged_until:%Y-%m-%d %H:%M} UTC{'' if has_week else ', compared with training only'}"

@@ -61,11 +61,7 @@ class TrialDocument(KeptDocument):
 
     candidate: OfSettings
     baseline: OfSettings
-    share: float = Field(
-        ge=0,
-        le=1,
-        description="share of the meshes that use the candidate; 0: a shadow",
-    )
+    share: float = Field(ge=0, le=1, description="share of the meshes that use the candidate; 0: a shadow")
     since: Instant = Field(description="when it got this share")
     by: str = Field("", description="name of the user or token; empty: unknown, or the rule of the settings")
 

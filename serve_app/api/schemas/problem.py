@@ -46,7 +46,7 @@ def problem(error: BaseException) -> Problem:
         status=row.status,
         detail=detail,
         pointer=details.get("pointer"),
-        errors=[FieldError(**one) for one in details.get("errors", ())],
+        errors=[FieldError(**mistake) for mistake in details.get("errors", ())],
         retry_after_seconds=details.get("retry_after_seconds"),
         stored=details.get("stored"),
     )

@@ -58,7 +58,7 @@ def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, 
     """
     headers = {**headers, "vary": "accept-encoding"}
     codings = request.get("accept-encoding", "")
-    for coding, content in (("br", file.brotli), ("gzip", file.zipped)):
+    for coding, content in (("br", file.brotli), ("gzip", file.gzip)):
         if content is not None and _accepts(codings, coding):
             return Response(content, headers={**headers, "content-encoding": coding}, media_type=file.media_type)
     return Response(file.plain, headers=headers, media_type=file.media_type)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from model.snapshot import IntArray, namespace_of
 
-GAP = 1  # around the circle of a namespace, for its border and its name
+GAP = 1  # around a namespace's circle, for its border and its name
 TALL = 1.2  # height of the columns, relative to a square of the same area
-KNOWN_SHARE = 0.5  # of the services that must have a position, so that they keep it
+KNOWN_SHARE = 0.5  # share of the services with a position, from which they keep it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,15 +31,10 @@ class Layout:
 
 
 def arrange(names: Sequence[str], edge_index: IntArray, before: Layout | None = None) -> Layout:
-    """Lay out a mesh. The result is deterministic.
+    """Return a layout of N services and their calls ``[2, E]``. It is deterministic.
 
     Services of the layout ``before`` keep their positions, and new ones are placed beside their callers and callees.
     If a namespace or more than half of the services are new, all are placed from the start.
-
-    Args:
-        names: N ids ``namespace/service``.
-        edge_index: ``[2, E]``, source and destination of each call.
-        before: the current layout.
     """
     ids = tuple(names)
     if before is not None and before.names == ids:
@@ -70,33 +65,33 @@ def _inside(edge_index: IntArray, members: IntArray, count: int) -> IntArray:
 
 
 def _place(sizes: IntArray, calls: IntArray) -> IntArray:
-    """Return the middles ``[n, 2]`` of squares of these sizes in columns around the origin, callers on the left. In a
-    column, each is near the middle of its callers."""
+    """Return the middles ``[n, 2]`` of squares with these sizes, in columns around the origin, callers on the left. In
+    a column, each is near the middle of its callers."""
     depth = _depths(len(sizes), calls)
     tallest = max(int(TALL * np.sqrt((sizes**2).sum())), int(sizes.max()))
     middles = np.zeros((len(sizes), 2), np.int64)
-    left = 0
+    x = 0
     for level in range(depth.max() + 1):
         source, destination = calls[:, depth[calls[1]] == level]
         callers = np.bincount(destination, depth[source] < level, len(sizes))
         wish = np.bincount(destination, middles[source, 1] * (depth[source] < level), len(sizes)) / np.maximum(
             callers, 1
         )
-        waiting = np.flatnonzero(depth == level)
-        waiting = waiting[np.argsort(wish[waiting], kind="stable")]
-        below = np.cumsum(sizes[waiting]) - sizes[waiting]
+        members = np.flatnonzero(depth == level)
+        members = members[np.argsort(wish[members], kind="stable")]
+        below = np.cumsum(sizes[members]) - sizes[members]
         for column in range(below[-1] // tallest + 1):
-            members = waiting[below // tallest == column]
-            size = sizes[members]
-            middles[members, 1] = np.cumsum(size) - size // 2 - size.sum() // 2
-            middles[members, 0] = left + size.max() // 2
-            left += int(size.max())
-    centred: IntArray = middles - (middles.min(axis=0) + middles.max(axis=0)) // 2
-    return centred
+            group = members[below // tallest == column]
+            size = sizes[group]
+            middles[group, 1] = np.cumsum(size) - size // 2 - size.sum() // 2
+            middles[group, 0] = x + size.max() // 2
+            x += int(size.max())
+    positions: IntArray = middles - (middles.min(axis=0) + middles.max(axis=0)) // 2
+    return positions
 
 
 def _depths(count: int, calls: IntArray) -> IntArray:
-    """Return the most calls that lead to each node ``[n]``; nodes that call each other in a circle are one."""
+    """Return the length of the longest way to each node ``[n]``, in calls; nodes in a circle of calls count as one."""
     import networkx as nx
 
     graph = nx.DiGraph()
@@ -110,30 +105,30 @@ def _depths(count: int, calls: IntArray) -> IntArray:
     return depth
 
 
-def _add(spaces: IntArray, edge_index: IntArray, known: IntArray, is_placed: NDArray[np.bool_]) -> IntArray:
-    """Return positions ``[N, 2]`` of all services; those that are not placed get the free ones nearest to their
-    callers and callees in their namespace, or to its middle."""
-    positions, there = known.copy(), is_placed.copy()
-    taken = set(map(tuple, positions[there].tolist()))
-    for new in np.flatnonzero(~there).tolist():
+def _add(spaces: IntArray, edge_index: IntArray, old_positions: IntArray, is_placed: NDArray[np.bool_]) -> IntArray:
+    """Return positions ``[N, 2]`` of all services. Services without one get the free position nearest to their callers
+    and callees in their namespace, or to its middle."""
+    positions, has_place = old_positions.copy(), is_placed.copy()
+    places = set(map(tuple, positions[has_place].tolist()))
+    for row in np.flatnonzero(~has_place).tolist():
         source, destination = edge_index
-        beside = np.concatenate([destination[source == new], source[destination == new]])
-        home = there & (spaces == spaces[new])
+        beside = np.concatenate([destination[source == row], source[destination == row]])
+        home = has_place & (spaces == spaces[row])
         near = beside[home[beside]]
         wish = np.rint(positions[near if len(near) else home].mean(axis=0)).astype(np.int64)
-        positions[new] = _nearest_free(wish, taken)
-        taken.add(tuple(positions[new].tolist()))
-        there[new] = True
+        positions[row] = _nearest_free(wish, places)
+        places.add(tuple(positions[row].tolist()))
+        has_place[row] = True
     return positions
 
 
-def _nearest_free(wish: IntArray, taken: set[tuple[int, ...]]) -> tuple[int, int]:
+def _nearest_free(wish: IntArray, places: set[tuple[int, ...]]) -> tuple[int, int]:
     """Return the free position that is nearest to another one."""
     reach = 1
     while True:
         steps = np.arange(-reach, reach + 1)
         around = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
         for x, y in (wish + around[np.argsort((around**2).sum(axis=1), kind="stable")]).tolist():
-            if (x, y) not in taken:
+            if (x, y) not in places:
                 return x, y
         reach *= 2

@@ -1,4 +1,4 @@
-"""The map of a mesh: services with positions; in a larger mesh, each namespace is one node. Returns JSON."""
+"""The map of a mesh, as JSON: services with positions; in a larger mesh, each namespace is one node."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from serve_app.web.in_common import in_common
 from serve_app.web.moment import Moment
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
-MAX_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
+MAX_SERVICES = 5000  # drawn one by one, in expanded namespaces
 MAX_INVOLVED, MAX_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
@@ -38,7 +38,7 @@ class MapContent:
         edge_index: int64 ``[2, E]``; of services that disappeared, their last calls.
         rates: requests/s ``[E]``, NaN for calls of services that disappeared.
         errors: share of the requests that fail ``[E]``; NaN: not observed.
-        latencies: their p99, s; so.
+        latencies: p99 ``[E]``, s; NaN: not observed.
         services, calls: anomaly scores (log10) ``[N]`` and ``[E]``; NaN: not scored.
         traffic: requests/s ``[N]`` that a service receives, or sends if nothing calls it.
     """
@@ -63,28 +63,28 @@ def map_document(
     entry_points: Collection[str],
     front_door: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return JSON of a ``MapDocument``; of a ``PastMapDocument`` if the moment is of the past.
+    """Return JSON of a ``MapDocument``; of a past moment, of a ``PastMapDocument``.
 
     Args:
-        moment: to draw.
-        layout: positions of its services and of those that disappeared.
-        before: kept snapshots before it, oldest first, with the last calls of services that disappeared, and what is
-            usual.
+        layout: positions of the moment's services and of those that disappeared.
+        before: kept snapshots before the moment, oldest first. They have the last calls of services that disappeared,
+            and show what is usual.
         expand: namespaces to draw service by service, up to ``MAX_SERVICES``.
-        entry_points: of the mesh, by name.
         front_door: a ``MapFrontDoor``; None: of a past moment.
     """
     content = _content(moment, before)
     incident = _incidents(moment)
-    folded = _services_to_fold(content, incident, expand)
-    node, names = _nodes(content.names, folded)
-    incidents = {_node_name(name, folded): one for name, one in reversed(incident.items())}  # the worst counts
+    folded_names = _services_to_fold(content, incident, expand)
+    node, names = _nodes(content.names, folded_names)
+    # The worst incident counts.
+    incidents = {_node_name(name, folded_names): incident_id for name, incident_id in reversed(incident.items())}
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in content.names]]
     counts = np.bincount(node, minlength=len(names))
     x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
-    gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
+    is_gone = np.bincount(node, content.gone, len(names)) == counts
+    is_silent = np.bincount(node, content.silent, len(names)) == counts
     source, destination, rates, errors, latencies, deviation = _edges(content, node, counts)
     snapshot, alerts = moment.snapshot, moment.alerts
     return msgspec.json.encode(
@@ -93,7 +93,7 @@ def map_document(
             "status": moment.status,
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
-            "collapsed": sorted({namespace_of(name) for name in folded}),
+            "collapsed": sorted({namespace_of(name) for name in folded_names}),
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
@@ -103,8 +103,8 @@ def map_document(
                 "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
                 "deviation": _round(highest(content.services, node, len(names)), 2),
                 "incident": [incidents.get(name) for name in names],
-                "gone": gone.tolist(),
-                "silent": silent.tolist(),
+                "gone": is_gone.tolist(),
+                "silent": is_silent.tolist(),
             },
             "edges": {
                 "source": source.tolist(),
@@ -115,23 +115,28 @@ def map_document(
                 "deviation": _round(deviation, 2),
             },
             "spread": {
-                one.id: _spread(one, folded, names, np.stack([source, destination]), rates) for one in moment.incidents
+                incident.id: _spread(incident, folded_names, names, np.stack([source, destination]), rates)
+                for incident in moment.incidents
             },
             "front_door": front_door,
-            "ways": {one.id: _way(one, content, entry_points) for one in alerts},
-            "in_common": {one.id: in_common(snapshot, before, one) for one in alerts},
+            "ways": {alert.id: _way(alert, content, entry_points) for alert in alerts},
+            "in_common": {alert.id: in_common(snapshot, before, alert) for alert in alerts},
             **(_of_the_past(moment, names) if moment.source else {}),
         }
     )
 
 
 def _spread(
-    incident: IncidentDocument, folded: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
+    incident: IncidentDocument,
+    folded_names: Collection[str],
+    names: Sequence[str],
+    edge_index: IntArray,
+    rates: FloatArray,
 ) -> dict[str, list[Any]]:
     """Return the columns of ``MapSpread``."""
-    began = [_node_name(name, folded) for name in incident.began_at]
-    affected = {_node_name(name, folded) for name in incident.affected}
-    hops = spread(began, affected, names, edge_index, rates)
+    began = [_node_name(name, folded_names) for name in incident.began_at]
+    affected_nodes = {_node_name(name, folded_names) for name in incident.affected}
+    hops = spread(began, affected_nodes, names, edge_index, rates)
     edge = {(names[a], names[b]): e for e, (a, b) in enumerate(edge_index.T.tolist())}
     return {
         "edge": [edge[hop.call] for hop in hops],
@@ -151,7 +156,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
 
 
 def _of_the_past(past: Moment, names: Sequence[str]) -> dict[str, Any]:
-    """Return what a ``PastMapDocument`` has beside the map."""
+    """Return the fields that only a ``PastMapDocument`` has."""
     snapshot = past.snapshot
     row = {name: i for i, name in enumerate(snapshot.node_ids)}
     rows = [row.get(name, len(row)) for name in names]
@@ -172,35 +177,34 @@ def gone_services(moment: Moment) -> list[str]:
 
 
 def _incidents(moment: Moment) -> dict[str, str]:
-    """Map first suspects and affected services to their worst open incident, worst first. Other suspects may be
-    unrelated, and a notice is not an incident."""
-    found: dict[str, str] = {}
+    """Map first suspects and affected services to their worst alert, worst first. Other suspects may be unrelated."""
+    incidents: dict[str, str] = {}
     for incident in moment.alerts:
         for service in filter(None, (incident.first_suspect, *incident.affected)):
-            found.setdefault(service, incident.id)
-    return found
+            incidents.setdefault(service, incident.id)
+    return incidents
 
 
 def _content(moment: Moment, before: Sequence[MeshSnapshot]) -> MapContent:
-    snapshot, gone = moment.snapshot, gone_services(moment)
-    names = (*snapshot.node_ids, *gone)
+    snapshot, missing = moment.snapshot, gone_services(moment)
+    names = (*snapshot.node_ids, *missing)
     row = {name: i for i, name in enumerate(names)}
-    lost = sorted({ends for name in gone for ends in _last_calls(name, row, before)})
-    unknown = np.full(len(lost), np.nan, np.float32)
-    measured = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
+    last_calls = sorted({ends for name in missing for ends in _last_calls(name, row, before)})
+    unknown = np.full(len(last_calls), np.nan, np.float32)
+    metrics = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
     rates = np.nan_to_num(snapshot.edge_features[:, RATE])
-    sent, received = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
+    outgoing, incoming = (np.bincount(ends, rates, len(names)) for ends in snapshot.edge_index)
     return MapContent(
         names,
         np.arange(len(names)) >= snapshot.num_nodes,
-        np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(gone), np.bool_)]),
-        np.concatenate([snapshot.edge_index, np.array(lost, np.int64).reshape(-1, 2).T], axis=1),
+        np.concatenate([~snapshot.node_observed.any(axis=1), np.zeros(len(missing), np.bool_)]),
+        np.concatenate([snapshot.edge_index, np.array(last_calls, np.int64).reshape(-1, 2).T], axis=1),
         np.concatenate([snapshot.edge_features[:, RATE], unknown]),
-        np.concatenate([measured[:, ERROR], unknown]),
-        np.concatenate([measured[:, P99], unknown]),
-        np.concatenate([moment.deviations.services, np.full(len(gone), np.nan, np.float32)]),
+        np.concatenate([metrics[:, ERROR], unknown]),
+        np.concatenate([metrics[:, P99], unknown]),
+        np.concatenate([moment.deviations.services, np.full(len(missing), np.nan, np.float32)]),
         np.concatenate([moment.deviations.calls, unknown]),
-        np.where(received > 0, received, sent),
+        np.where(incoming > 0, incoming, outgoing),
     )
 
 
@@ -216,9 +220,9 @@ def _last_calls(name: str, row: dict[str, int], before: Sequence[MeshSnapshot]) 
 
 
 def _services_to_fold(content: MapContent, incident: Collection[str], expand: Iterable[str]) -> set[str]:
-    """Return the services of a large mesh that are drawn as one node with others of their namespace.
+    """Return a large mesh's services that are drawn as one node with others of their namespace.
 
-    Services of an incident, their callers and their callees are drawn one by one, and so are namespaces in ``expand``
+    An incident's services, their callers and their callees are drawn one by one, and so are namespaces in ``expand``
     while there is room.
     """
     if len(content.names) <= FOLD_FROM:
@@ -245,21 +249,21 @@ def _services_around(content: MapContent, incident: Collection[str]) -> set[str]
     source, destination = content.edge_index
     across = np.flatnonzero(inside[source] != inside[destination])
     busiest = across[np.argsort(-np.nan_to_num(content.rates[across]), kind="stable")]
-    others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
-    near = list(dict.fromkeys(others.tolist()))[:MAX_NEIGHBOURS]
+    neighbours = np.where(inside[source[busiest]], destination[busiest], source[busiest])
+    near = list(dict.fromkeys(neighbours.tolist()))[:MAX_NEIGHBOURS]
     return {content.names[i] for i in (*rows, *near)}
 
 
-def _node_name(name: str, folded: Collection[str]) -> str:
-    return namespace_of(name) + EVERYTHING if name in folded else name
+def _node_name(name: str, folded_names: Collection[str]) -> str:
+    return namespace_of(name) + EVERYTHING if name in folded_names else name
 
 
-def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, list[str]]:
+def _nodes(names: Sequence[str], folded_names: Collection[str]) -> tuple[IntArray, list[str]]:
     """Return the node of each service ``[N]``, and the names of the nodes."""
     position: dict[str, int] = {}
     node = np.empty(len(names), np.int64)
     for i, name in enumerate(names):
-        node[i] = position.setdefault(_node_name(name, folded), len(position))
+        node[i] = position.setdefault(_node_name(name, folded_names), len(position))
     return node, list(position)
 
 
@@ -273,16 +277,17 @@ def _edges(
     apart = (ends[0] != ends[1]) | (services[ends[0]] == 1)
     pairs, edge = np.unique(ends[0][apart] * count + ends[1][apart], return_inverse=True)
     rate = content.rates[apart]
-    known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
-    rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
-    errors, latencies = (_mean(of[apart], rate, edge, len(pairs)) for of in (content.errors, content.latencies))
+    is_known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
+    rates = np.where(is_known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
+    errors, latencies = (_mean(values[apart], rate, edge, len(pairs)) for values in (content.errors, content.latencies))
     return pairs // count, pairs % count, rates, errors, latencies, highest(content.calls[apart], edge, len(pairs))
 
 
 def _mean(values: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
-    """Return the weighted mean of the known values of each group; NaN without any weight."""
-    known = ~np.isnan(values) & (weights > 0)
-    total, part = (np.bincount(group[known], one, groups) for one in (weights[known], (weights * values)[known]))
+    """Return each group's weighted mean of the known values; NaN without any weight."""
+    is_known = ~np.isnan(values) & (weights > 0)
+    total = np.bincount(group[is_known], weights[is_known], groups)
+    part = np.bincount(group[is_known], (weights * values)[is_known], groups)
     mean = np.full(groups, np.nan, np.float32)
     mean[total > 0] = part[total > 0] / total[total > 0]
     return mean
@@ -290,5 +295,5 @@ def _mean(values: FloatArray, weights: FloatArray, group: IntArray, groups: int)
 
 def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:
     """Round to a list; ``msgspec`` writes NaN as null."""
-    rounded: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
-    return rounded
+    numbers: list[float | None] = np.round(values.astype(np.float64), digits).tolist()
+    return numbers

@@ -1,4 +1,4 @@
-"""How an incident spreads: from where it began to callers, and on; then to callees."""
+"""The spread of an incident: from its origins to callers, and their callers; then to callees."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +39,10 @@ def spread(
     affected service is connected with one.
 
     Args:
-        origins: names of the services where it began, which is no spread from one to another.
-        affected: names.
-        names: of the services of the graph, ``[N]``.
+        origins: services where it began; it does not spread from one to another.
+        names: of the graph's services, ``[N]``.
         edge_index: its calls, ``[2, E]``.
-        rates: requests/s of them, ``[E]``.
+        rates: their requests/s, ``[E]``.
     """
     inside = np.fromiter((name in origins or name in affected for name in names), bool, len(names))
     rows = np.flatnonzero(inside[edge_index].all(axis=0))
@@ -54,15 +53,15 @@ def spread(
         caller, callee = names[source], names[destination]
         callers.setdefault(callee, []).append(caller)
         callees.setdefault(caller, []).append(callee)
-    begun = dict.fromkeys(origins, 0)
-    up = _walk(begun, callers, is_down=False)
-    reached = begun | {hop.far: hop.distance for hop in up}
-    return (*up, *_walk(reached, callees, is_down=True))
+    origin_distances = dict.fromkeys(origins, 0)
+    up = _walk(origin_distances, callers, is_down=False)
+    distances = origin_distances | {hop.far: hop.distance for hop in up}
+    return (*up, *_walk(distances, callees, is_down=True))
 
 
-def _walk(reached: Mapping[str, int], calls: Mapping[str, Sequence[str]], *, is_down: bool) -> list[Hop]:
+def _walk(origins: Mapping[str, int], calls: Mapping[str, Sequence[str]], *, is_down: bool) -> list[Hop]:
     """Return the hops from services with known distances to all that can be reached from them."""
-    distance, at = dict(reached), 0
+    distance, at = dict(origins), 0
     hops: list[Hop] = []
     while front := [name for name, away in distance.items() if away == at]:
         for near in front:

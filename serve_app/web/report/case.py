@@ -19,16 +19,15 @@ class ReportedIncident:
     """An incident with its snapshots.
 
     Attributes:
-        mesh: its name.
         moments: all kept snapshots, oldest first.
         worst: snapshot of the incident's highest score.
         incident: as of ``worst``.
         ended: time of the first snapshot without it; None: it is open in the last one.
-        ended_unseen: whether it was closed because nothing was seen of it for too long.
+        ended_unseen: whether it was closed because no data about it was received for too long.
         last: time of the last snapshot with it.
-        newest: the incident as of then.
+        newest: the incident as of ``last``.
         hops: how it spread.
-        zone: in which the report writes times.
+        zone: time zone of the report.
     """
 
     mesh: str
@@ -43,7 +42,7 @@ class ReportedIncident:
     zone: tzinfo = UTC
 
     def local(self, at: datetime) -> datetime:
-        """Return a time in the zone of the report; its ``%Z`` is the name of the zone."""
+        """Return a time in the report's zone; its ``%Z`` is the zone's name."""
         return at.astimezone(self.zone)
 
 
@@ -60,16 +59,16 @@ def find(
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    chosen = incident or _last_open(mesh, moments)
-    found = [(i, one) for i, moment in enumerate(moments) for one in moment.verdict.incidents if one.id == chosen]
-    if not found:
-        known = dict.fromkeys(one.id for moment in moments for one in moment.verdict.incidents)
+    selected = incident or _last_open(mesh, moments)
+    rows = [(i, row) for i, moment in enumerate(moments) for row in moment.verdict.incidents if row.id == selected]
+    if not rows:
+        ids = dict.fromkeys(row.id for moment in moments for row in moment.verdict.incidents)
         raise UnknownIncident(
             f"expected an incident of the {len(moments)} snapshots kept of mesh {mesh!r} "
-            f"({', '.join(known) or 'none'}), got {chosen!r}"
+            f"({', '.join(ids) or 'none'}), got {selected!r}"
         )
-    worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
-    last = found[-1][0]
+    worst, strongest = max(rows, key=lambda row: (not row[1].recovering, row[1].score))
+    last, newest = rows[-1]
     following = moments[last + 1].verdict if last + 1 < len(moments) else None
     return ReportedIncident(
         mesh,
@@ -77,9 +76,9 @@ def find(
         moments[worst],
         strongest,
         None if following is None else following.observed_at,
-        following is not None and chosen in following.lost,
+        following is not None and selected in following.lost,
         moments[last].verdict.observed_at,
-        found[-1][1],
+        newest,
         _spread(moments[: worst + 1], strongest),
         zone,
     )
@@ -98,7 +97,7 @@ def find_all(
     if incident is not None or first.incident.is_notice:
         return [first]
     last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
-    return [find(mesh, moments, one.id, zone) for one in last.alerts[:MAX_INCIDENTS]]
+    return [find(mesh, moments, alert.id, zone) for alert in last.alerts[:MAX_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
@@ -112,8 +111,8 @@ def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
 
 
 def _spread(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> tuple[Hop, ...]:
-    """How an incident spread, by the calls of the newest snapshot with its first suspect, which may be gone."""
+    """Return an incident's spread, by the calls of the newest snapshot with its first suspect, which may be gone."""
     first, newest = incident.first_suspect, moments[-1].snapshot
-    calling = next((one.snapshot for one in reversed(moments) if first in one.snapshot.node_ids), newest)
-    rates = calling.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
-    return spread(incident.began_at, set(incident.affected), calling.node_ids, calling.edge_index, rates)
+    snapshot = next((moment.snapshot for moment in reversed(moments) if first in moment.snapshot.node_ids), newest)
+    rates = snapshot.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    return spread(incident.began_at, set(incident.affected), snapshot.node_ids, snapshot.edge_index, rates)

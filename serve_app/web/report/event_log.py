@@ -1,4 +1,4 @@
-"""The event log of an incident: what happened when, with planned changes, Kubernetes events and actions of people."""
+"""The event log of an incident, with planned changes, Kubernetes events and people's actions."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -16,19 +16,19 @@ class Step(NamedTuple):
 
 
 def event_log(case: ReportedIncident, actions: Sequence[KeptActionDocument] = ()) -> list[Step]:
-    """Return the event log of an incident, oldest first. Only snapshots that changed something are steps."""
+    """Return an incident's event log, oldest first. Only snapshots that changed something are steps."""
     incident = case.incident
-    steps = [
-        *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),
-        *(Step(one.first, f"Kubernetes: {one.kind} of {one.service} ({one.message})") for one in incident.events),
-        Step(incident.since, "The deviation begins."),
+    steps = [Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes]
+    steps += [
+        Step(event.first, f"Kubernetes: {event.kind} of {event.service} ({event.message})") for event in incident.events
     ]
+    steps.append(Step(incident.since, "The deviation begins."))
     before: IncidentDocument | None = None
     for moment in case.moments:
-        now = next((one for one in moment.verdict.incidents if one.id == incident.id), None)
-        if now is not None:
-            steps += [Step(moment.verdict.observed_at, text) for text in _news(before, now)]
-            before = now
+        for current in moment.verdict.incidents:
+            if current.id == incident.id:
+                steps += [Step(moment.verdict.observed_at, text) for text in _news(before, current)]
+                before = current
     top = case.worst.verdict.observed_at
     steps.append(Step(top, f"The score is highest: {anomaly_text(incident.score)}. {len(incident.affected)} affected."))
     if case.ended:
@@ -38,20 +38,20 @@ def event_log(case: ReportedIncident, actions: Sequence[KeptActionDocument] = ()
     return sorted(steps, key=lambda step: step.at)
 
 
-def _news(before: IncidentDocument | None, now: IncidentDocument) -> list[str]:
-    """What a snapshot changed in an incident; ``before`` is None for the first snapshot with it."""
-    first = now.first_suspect or "none"
+def _news(before: IncidentDocument | None, current: IncidentDocument) -> list[str]:
+    """Return the changes of an incident in a snapshot; ``before``: None for the first snapshot with it."""
+    first = current.first_suspect or "none"
     if before is None:
-        return [f"TAGAE reports it: {now.severity}, first suspect {first}."]
+        return [f"TAGAE reports it: {current.severity}, first suspect {first}."]
     news = []
-    if now.severity != before.severity:
-        news.append(f"The severity rises to {now.severity}.")
+    if current.severity != before.severity:
+        news.append(f"The severity rises to {current.severity}.")
     if first != (before.first_suspect or "none"):
         news.append(f"The first suspect is now {first}.")
-    if now.is_unseen and not before.is_unseen:
+    if current.is_unseen and not before.is_unseen:
         news.append("The first suspect sends no telemetry any more, so its state is unknown.")
-    elif now.recovering != before.recovering:
-        news.append("Its services are back to normal." if now.recovering else "Its services deviate again.")
+    elif current.recovering != before.recovering:
+        news.append("Its services are back to normal." if current.recovering else "Its services deviate again.")
     return news
 
 
@@ -61,10 +61,10 @@ def _change(kind: str, service: str, reason: str) -> str:
 
 def reporting_delay(case: ReportedIncident) -> timedelta | None:
     """Return the time from the start of the deviation to the first snapshot that reported it; None if not kept."""
-    found = (
+    times = (
         moment.verdict.observed_at
         for moment in case.moments
-        if any(one.id == case.incident.id for one in moment.verdict.incidents)
+        if any(incident.id == case.incident.id for incident in moment.verdict.incidents)
     )
-    first = next(found, None)
+    first = next(times, None)
     return None if first is None else first - case.incident.since

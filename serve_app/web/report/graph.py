@@ -14,7 +14,7 @@ WIDTH, COLUMN, ROW = 820.0, 250.0, 34.0  # pixels; a picture of many columns is 
 SIDE, HEAD = 26.0, 44.0  # left of the first column, and above its first service
 RADIUS, FIRST_RADIUS = 8.0, 13.0
 LONGEST = 30  # letters in a label
-LETTER, FIRST_LETTER = 6.6, 8.8  # pixels of one
+LETTER, FIRST_LETTER = 6.6, 8.8  # pixels of a letter
 
 
 def shade(deviation: float) -> str:
@@ -23,23 +23,20 @@ def shade(deviation: float) -> str:
 
 
 def columns(case: ReportedIncident) -> list[list[str]]:
-    """Return the services by their distance from the first suspect; the last column has those that no call leads to."""
-    reached: dict[str, int] = {} if case.incident.first_suspect is None else {case.incident.first_suspect: 0}
-    reached |= {hop.far: hop.distance for hop in case.hops}
-    found: list[list[str]] = [[] for _ in range(1 + max(reached.values(), default=-1))]
-    for name, distance in reached.items():  # breadth first, so that services stay beside those they were reached from
-        found[distance].append(name)
+    """Return the services by distance from the first suspect; the last column has those that no call leads to."""
+    distances: dict[str, int] = {} if case.incident.first_suspect is None else {case.incident.first_suspect: 0}
+    distances |= {hop.far: hop.distance for hop in case.hops}
+    spread: list[list[str]] = [[] for _ in range(1 + max(distances.values(), default=-1))]
+    for name, distance in distances.items():  # breadth first, so that services stay beside those they were reached from
+        spread[distance].append(name)
     suspects = [suspect.service for suspect in case.incident.suspects[:SUSPECTS]]
-    others = [name for name in dict.fromkeys([*case.incident.affected, *suspects]) if name not in reached]
-    return [*found, others] if others else found
+    remaining = [name for name in dict.fromkeys([*case.incident.affected, *suspects]) if name not in distances]
+    return [*spread, remaining] if remaining else spread
 
 
 def graph(case: ReportedIncident, max_rows: int = MAX_ROWS) -> str:
-    """Draw the first suspect, the services that the incident reached, and the calls along which it spread.
-
-    Args:
-        max_rows: services to draw in a column.
-    """
+    """Draw the first suspect, the services that the incident reached, and the calls along which it spread; at most
+    ``max_rows`` services in a column."""
     scores = dict(zip(case.worst.snapshot.node_ids, case.worst.deviations.services.tolist(), strict=True))
     all_columns = columns(case)
     last = max((hop.distance for hop in case.hops), default=0)
@@ -57,15 +54,15 @@ def graph(case: ReportedIncident, max_rows: int = MAX_ROWS) -> str:
     width = max(WIDTH, SIDE + len(all_columns) * COLUMN)
     height = HEAD + min(max(map(len, all_columns), default=1), max_rows + 1) * ROW
     name = f"graph-{case.incident.id}"
-    reached = ", ".join(f"{hop.far} through {hop.near}" for hop in case.hops) or "no other service"
-    about = f"First suspect: {case.incident.first_suspect or 'none'}. It reached {reached}."
-    services = [_service(case, one, scores, *place) for one, place in at.items()]
-    drawn = [_arrow_head(name), *_hops(case, at, name), *services, *marks]
-    return picture(width, height, "Spread of the incident", about, name, *drawn)
+    spread_text = ", ".join(f"{hop.far} through {hop.near}" for hop in case.hops) or "no other service"
+    about = f"First suspect: {case.incident.first_suspect or 'none'}. It reached {spread_text}."
+    services = [_service(case, service, scores, *place) for service, place in at.items()]
+    elements = [_arrow_head(name), *_hops(case, at, name), *services, *marks]
+    return picture(width, height, "Spread of the incident", about, name, *elements)
 
 
 def _arrow_head(name: str) -> str:
-    """The head of arrows. Each picture of a page has its own."""
+    """Return the arrows' head. Each picture on a page has its own."""
     return tag(
         "defs",
         tag(
@@ -109,6 +106,6 @@ def _service(case: ReportedIncident, name: str, scores: dict[str, float], x: flo
 
 
 def _label(service: str) -> str:
-    """The name of a service without its namespace, and without the middle of a long one."""
+    """Return a service's name without its namespace, and without the middle of a long name."""
     name, half = readable(service.split("/", 1)[1]), LONGEST // 2 - 1
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"

@@ -47,33 +47,32 @@ def report(
     """Return the report on an incident, with the suspects at its highest score.
 
     Args:
-        mesh: its name.
         moments: snapshots around the incident, oldest first.
         incident: its id; None: all that were open last, the worst first.
-        form: HTML; the same facts as Markdown (CommonMark with tables), to edit; or its picture as SVG.
-        archived: incidents by id, with actions and feedback of people and earlier incidents like them; None: the report
-            has no such facts.
-        links: to the page and to other tools; None: no links.
+        form: HTML; the same facts as Markdown (CommonMark with tables), to edit; or the picture as SVG.
+        archived: incidents by id, with people's actions and feedback and with similar earlier incidents; None: the
+            report has no such facts.
+        links: to the page and to other tools.
         made_at: time of the report; None: now.
-        zone: in which times are written. Reasons in words stay in UTC, and say so.
+        zone: of times. Reasons in words stay in UTC, and say so.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
     if form is ReportFormat.SVG:
         return incident_picture(mesh, moments, incident, zone)
-    cases, known = find_all(mesh, moments, incident, zone), archived or {}
+    cases, archive = find_all(mesh, moments, incident, zone), archived or {}
     chapters = [
         {
             "case": case,
-            "archived": known.get(case.incident.id) or ArchivedIncidentDocument.from_object(case.incident),
+            "archived": archive.get(case.incident.id) or ArchivedIncidentDocument.from_object(case.incident),
             "links": _named_links(case, links) if links else [],
         }
         for case in cases
     ]
     first = cases[0]
-    what = first.incident.first_suspect or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
-    title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
+    subject = first.incident.first_suspect or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
+    title = f"{subject} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
     template = _MARKDOWN if form is ReportFormat.MARKDOWN else _HTML
     return template.render(mesh=mesh, title=title, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC))
 
@@ -94,8 +93,8 @@ def _event_rows(case: ReportedIncident, actions: Sequence[KeptActionDocument]) -
 
 
 def _template(name: str, write: Callable[[str], str]) -> Template:
-    """A template whose values ``write`` makes text of the format, unless they are of it already."""
-    found = Environment(
+    """Return a template that converts its values to the format with ``write``, unless they are markup already."""
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=name.endswith(".html"),
         finalize=lambda value: value if not isinstance(value, str) or isinstance(value, Markup) else write(value),
@@ -103,22 +102,22 @@ def _template(name: str, write: Callable[[str], str]) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals.update(
+    environment.globals.update(
         anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
         sentences=sentences, timeline=timeline,
     )  # fmt: skip
-    found.filters.update(arrows=sentences.arrows, address=_address)
-    return found.get_template(name)
+    environment.filters.update(arrows=sentences.arrows, address=_address)
+    return environment.get_template(name)
 
 
 def _plain(text: str) -> str:
-    """Escape a text, so that names and notes of other systems cannot become markup. It stays on one line, and has
+    """Escape a text, so that other systems' names and notes cannot become markup. It stays on one line, and has
     original names instead of ids."""
     return _SPECIAL.sub(r"\\\1", " ".join(readable(text).split()))
 
 
 def _address(url: str) -> Markup:
-    """Escape what would end a link in angle brackets."""
+    """Escape characters that would end a link in angle brackets."""
     return Markup(url.replace("<", "%3C").replace(">", "%3E").replace(" ", "%20"))
 
 

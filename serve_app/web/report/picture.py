@@ -19,11 +19,11 @@ from serve_app.web.report.timeline import timeline
 
 TEMPLATES = Path(__file__).parent / "templates"
 WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message
-TALLEST = 620.0  # of the graph; a taller one is made smaller
+TALLEST = 620.0  # pixels; a taller graph is scaled down
 TITLE, TITLE_LINE, TITLE_LETTERS, TITLE_LINES = 19.0, 26.0, 84, 3
 CAPTION = 8.0
-ROWS = 8  # services of a column, that can be read on a phone
-BAR = 6.0  # of the colour of the severity
+ROWS = 8  # services in a column, so that they can be read on a phone
+BAR = 6.0  # pixels of the bar in the severity's colour
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _VARIABLE = re.compile(r"--([\w-]+): ([^;}]+?)\s*[;}]")
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
@@ -35,10 +35,8 @@ def incident_picture(
     """Return the picture of an incident, as SVG.
 
     Args:
-        mesh: its name.
         moments: snapshots around the incident, oldest first.
         incident: its id; None: the most urgent of those that were open last.
-        zone: in which times are written.
 
     Raises:
         UnknownIncident: no snapshot has it.
@@ -53,13 +51,13 @@ def incident_picture(
     parts.append(words(_facts(case), MARGIN + 2 * BAR, y - 4, "facts"))
     parts.append(rectangle(MARGIN, MARGIN - 2, BAR, y - MARGIN + 4, f"severity {case.incident.severity}"))
     y += MARGIN
-    for caption, drawn, tallest in (
+    for caption, svg, tallest in (
         ("Score of the mesh over time (dashed: threshold, shaded: the incident)", timeline(case), float("inf")),
         ("How it spread (ringed: the first suspect, dashed: disappeared)", graph(case, ROWS), TALLEST),
     ):
         parts.append(words(caption, MARGIN, y, "facts"))
-        placed, height = _place(drawn, y + CAPTION, tallest)
-        parts.append(placed)
+        part, height = _place(svg, y + CAPTION, tallest)
+        parts.append(part)
         y += CAPTION + height + MARGIN
     style = tag("style", _style())
     paper = rectangle(0, 0, WIDTH, y, "paper")
@@ -76,16 +74,16 @@ def _title_lines(case: ReportedIncident) -> list[str]:
 
 def _facts(case: ReportedIncident) -> str:
     incident = case.incident
-    what = incident.severity if incident.is_notice else f"{incident.severity} incident"
+    kind = incident.severity if incident.is_notice else f"{incident.severity} incident"
     since = f"{case.local(incident.since):%Y-%m-%d %H:%M %Z}"
-    return f"{what} in {case.mesh}, since {since} · {sentences.duration(case)} · {incident.id}"
+    return f"{kind} in {case.mesh}, since {since} · {sentences.duration(case)} · {incident.id}"
 
 
 def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
-    """A picture below ``y``, as wide as there is room, and its height."""
-    found = _VIEW.search(svg)
-    assert found is not None  # all of our pictures have one
-    width, height = map(float, found.groups())
+    """Return a picture placed at ``y``, as wide as there is room, and its height."""
+    view = _VIEW.search(svg)
+    assert view is not None  # all of our pictures have one
+    width, height = map(float, view.groups())
     scale = min((WIDTH - 2 * MARGIN) / width, tallest / height)
     x = (WIDTH - scale * width) / 2
     size = f'x="{x:.1f}" y="{y:.1f}" width="{scale * width:.1f}" height="{scale * height:.1f}"'
@@ -93,11 +91,11 @@ def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
 
 
 def _style() -> str:
-    """The rules for pictures, with the light colours in place of variables."""
+    """Return the rules for pictures, with the light colours in place of variables."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     light = dict(_VARIABLE.findall(style[: style.index("}") + 1]))
     rules = "\n".join(_SVG_RULE.findall(style)) + _OWN
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: light[found[1]], rules)
+    return re.sub(r"var\(--([\w-]+)\)", lambda variable: light[variable[1]], rules)
 
 
 _OWN = """

@@ -1,4 +1,4 @@
-"""What the HTML report and the Markdown report both say about an incident, as plain text."""
+"""Sentences about an incident that the HTML and the Markdown report share, as plain text."""
 
 import importlib.metadata
 from collections.abc import Sequence
@@ -13,24 +13,25 @@ from serve_app.web.report.event_log import reporting_delay
 
 
 def title(case: ReportedIncident) -> str:
-    """The headline; verdicts of earlier versions have none."""
+    """Return the headline; verdicts of earlier versions have none."""
     return case.incident.headline or case.incident.first_suspect or "No single suspect"
 
 
-def what_to_do(case: ReportedIncident) -> tuple[str, str]:
-    """A label and the next step; both empty in verdicts of earlier versions. Once the incident has ended, the step is
-    what was right at its highest score."""
+def next_step(case: ReportedIncident) -> tuple[str, str]:
+    """Return a label and the next step; both empty in verdicts of earlier versions. Once the incident has ended, the
+    step is the one that was right at its highest score."""
     step = case.incident.next_step
     return ("What to do" if case.ended is None else "Next step at its highest score", step) if step else ("", "")
 
 
-def others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tuple[IncidentDocument, str]]:
-    """The other incidents that were open at the highest score of this one, each with a sentence; without the ``cases``
-    of the report."""
-    known = {one.incident.id for one in cases}
-    found = [one for one in case.worst.verdict.alerts if one.id not in known]
+def other_alerts(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tuple[IncidentDocument, str]]:
+    """Return the alerts that were open at this incident's highest score and are not in the report, each with a
+    sentence."""
+    ids = {other.incident.id for other in cases}
     return [
-        (one, f"{one.severity}, since {case.local(one.since):%H:%M:%S %Z}: {one.headline or one.id}") for one in found
+        (alert, f"{alert.severity}, since {case.local(alert.since):%H:%M:%S %Z}: {alert.headline or alert.id}")
+        for alert in case.worst.verdict.alerts
+        if alert.id not in ids
     ]
 
 
@@ -48,19 +49,19 @@ def end_text(case: ReportedIncident) -> str:
 
 
 def suspects_heading(case: ReportedIncident) -> str:
-    """The heading of the list of suspects. Suspects of an incident of traffic are where the requests enter."""
+    """Return the heading above the suspects. A traffic incident's suspects are where the requests enter."""
     return "Entry points" if case.incident.scope else "Likely causes"
 
 
 def duration(case: ReportedIncident) -> str:
-    """How long the incident lasted, or lasts so far; up to the last snapshot with it if its end was not seen."""
+    """Return how long the incident lasted, or has lasted; up to the last snapshot with it if its end was not seen."""
     if case.ended_unseen:
         return f"at least {span(case.last - case.incident.since)}"
     return span((case.ended or case.last) - case.incident.since)
 
 
 def spread(case: ReportedIncident) -> str:
-    """How far the incident spread, in a sentence."""
+    """Return a sentence on how far the incident spread."""
     callers, callees = ([hop.far for hop in case.hops if hop.distance == 1 and hop.is_down == down] for down in (0, 1))
     direct = " and ".join(filter(None, (_name_role("caller", callers), _name_role("callee", callees))))
     if not direct:
@@ -74,9 +75,9 @@ def highest_at(case: ReportedIncident) -> str:
 
 
 def summary(case: ReportedIncident) -> list[tuple[str, str]]:
-    """The facts at the top of a report: names and values."""
+    """Return the facts at the top of a report: names and values."""
     incident, delay = case.incident, reporting_delay(case)
-    label, step = what_to_do(case)
+    label, step = next_step(case)
     impact = incident.impact.text if incident.impact else f"{len(incident.affected)} services affected"
     return [
         ("severity", incident.severity),
@@ -88,13 +89,13 @@ def summary(case: ReportedIncident) -> list[tuple[str, str]]:
         ("duration", f"{duration(case)}, {end_text(case)}"),
         *([] if delay is None else [("reported after", span(delay))]),
         ("impact", impact),
-        *(("error budget", one.text) for one in case.newest.error_budgets),
+        *(("error budget", budget.text) for budget in case.newest.error_budgets),
         ("probability", f"{share_text(case.worst.verdict.probability)} at the highest score"),
     ]
 
 
 def facts(case: ReportedIncident, made_at: datetime) -> list[tuple[str, str]]:
-    """The data and the model behind the report: names and values."""
+    """Return the data and the model behind the report: names and values."""
     verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
     services, calls = case.worst.of_mesh or (case.worst.snapshot.num_nodes, case.worst.snapshot.num_edges)
     missing = ", ".join(map(str, verdict.missing_parts)) or "none"
@@ -118,20 +119,20 @@ def span(time: timedelta) -> str:
 
 
 def _name_role(role: str, services: Sequence[str]) -> str:
-    """Services with their role: its callers shop/web, shop/bff. Empty if there is none."""
+    """Return services with their role: ``its callers shop/web, shop/bff``; empty if there is none."""
     return f"its {role}{'' if len(services) == 1 else 's'} {list_first(services, 3)}" if services else ""
 
 
 def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
     """Return the likely suspects, with their ranks."""
     likely = likely_suspects(case.incident.suspects)
-    return [(place, one) for place, one in enumerate(case.incident.suspects, 1) if one.service in likely]
+    return [(place, suspect) for place, suspect in enumerate(case.incident.suspects, 1) if suspect.service in likely]
 
 
 def other_suspects(case: ReportedIncident) -> list[str]:
     """Return the services of the unlikely suspects."""
     likely = likely_suspects(case.incident.suspects)
-    return [one.service for one in case.incident.suspects if one.service not in likely]
+    return [suspect.service for suspect in case.incident.suspects if suspect.service not in likely]
 
 
 def arrows(text: str) -> str:

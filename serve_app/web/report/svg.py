@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
     timedelta(days=d) for d in (1, 2, 7, 14, 28)
 ]
-LABEL_WIDTH = 52.0  # pixels of the label of a time, with its margin
+LABEL_WIDTH = 52.0  # pixels of a time's label, with its margin
 DWARFED = 30.0  # times the median score, above which the axis is logarithmic
 _START = datetime.min.replace(tzinfo=UTC)
 
@@ -118,25 +118,25 @@ def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> 
         threshold: ``[T]``, NaN without a threshold.
         bottom, top: pixels.
     """
-    known = np.concatenate([score, threshold[np.isfinite(threshold)]])
-    high, usual = float(known.max()), float(np.median(known[known > 0])) if (known > 0).any() else 0.0
+    values = np.concatenate([score, threshold[np.isfinite(threshold)]])
+    high, usual = float(values.max()), float(np.median(values[values > 0])) if (values > 0).any() else 0.0
     if usual and high > DWARFED * usual:
-        lowest = float(known[known > 0].min())
+        lowest = float(values[values > 0].min())
         return Scale(max(lowest, usual / 100), high * 1.1, bottom, top, log=True)
-    low = min(0.0, float(known.min()))
+    low = min(0.0, float(values.min()))
     return Scale(low, max(high * 1.05, low + 1e-9), bottom, top)
 
 
 def instants(begin: datetime, end: datetime, scale: Scale) -> list[tuple[float, str]]:
-    """Return the labels of a time axis with their pixels: as many round times as fit; midnight shows the date.
+    """Return the labels of a time axis with their pixels: as many round times as it has room for; midnight is a date.
 
     Args:
-        begin, end: of the axis, in the zone whose times are round.
+        begin, end: in the zone whose times are round.
         scale: of seconds after ``begin``.
     """
     start, stop = begin.replace(tzinfo=UTC), begin.replace(tzinfo=UTC) + (end - begin)
     room = LABEL_WIDTH * (scale.high - scale.low) / (scale.end - scale.start)
-    every = next((one for one in NICE if one.total_seconds() >= room), NICE[-1])
+    every = next((interval for interval in NICE if interval.total_seconds() >= room), NICE[-1])
     labels = []
     time = _START + ((start - _START) // every + 1) * every
     while time <= stop:

@@ -9,18 +9,7 @@ from model.names import readable
 from model.snapshot import PlannedChange
 from serve_app.api.number_text import anomaly_text
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.svg import (
-    Scale,
-    curve,
-    hint,
-    instants,
-    line,
-    picture,
-    rectangle,
-    score_scale,
-    tag,
-    words,
-)
+from serve_app.web.report.svg import Scale, curve, hint, instants, line, picture, rectangle, score_scale, tag, words
 
 WIDTH = 900.0  # pixels
 LEFT, MARGIN = 40.0, 8.0
@@ -45,18 +34,19 @@ def timeline(case: ReportedIncident) -> str:
     thresholds = [moment.verdict.threshold for moment in case.moments]
     threshold = np.array([np.nan if value is None else value for value in thresholds])
     y = score_scale(score, threshold, bottom, top)
-    left, over = pixel(case.incident.since), pixel(case.ended or case.last)
-    marks = [rectangle(left, top, max(over - left, 2), HEIGHT, "incident", "the incident")]
+    start = pixel(case.incident.since)
+    width = max(pixel(case.ended or case.last) - start, 2)
+    marks = [rectangle(start, top, width, HEIGHT, "incident", "the incident")]
     for tick in y.ticks(4):
         height = y.one(tick)
         marks += [line(LEFT, height, right, height, "grid"), words(f"{tick:,g}", LEFT - 5, height + 4, anchor="end")]
-    known = np.flatnonzero(np.isfinite(threshold))
-    if len(known):
-        marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
+    has_threshold = np.flatnonzero(np.isfinite(threshold))
+    if len(has_threshold):
+        marks.append(curve(x[has_threshold], y.at(threshold[has_threshold]), [], "threshold", steps=True))
     steps = np.diff(at)
     gaps: list[int] = (1 + np.flatnonzero(steps > SILENCE * np.median(steps))).tolist() if len(steps) else []
     marks += [curve(x, y.at(score), gaps, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
-    begin, end = (case.local(one.verdict.observed_at) for one in (case.moments[0], case.moments[-1]))
+    begin, end = (case.local(moment.verdict.observed_at) for moment in (case.moments[0], case.moments[-1]))
     for place, label in instants(begin, end, scale):
         middle = min(place, WIDTH - LETTER * len(label) / 2)
         marks += [line(place, bottom, place, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
@@ -68,22 +58,22 @@ def timeline(case: ReportedIncident) -> str:
 
 
 def _changes(case: ReportedIncident, pixel: Callable[[datetime], float]) -> tuple[list[str], float]:
-    """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
+    """Draw planned changes, those near the incident with names, others as ticks. Also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
-    kept = {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes}
+    changes = {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes}
     ends = [0.0] * LANES  # used width of each lane
     names: list[tuple[float, int, str]] = []
     ticks: list[tuple[float, str]] = []
     first = case.moments[0].verdict.observed_at - timedelta(seconds=1)
-    for change, at in sorted(kept | near, key=lambda one: (one[1], one not in near, one[0].service)):
+    for change, at in sorted(changes | near, key=lambda entry: (entry[1], entry not in near, entry[0].service)):
         if at < first:
             continue
         name = readable(change.service.split("/", 1)[1])
         x, text = pixel(at), f"{change.kind.replace('_', ' ')} {name}"
-        left = min(x, WIDTH - len(text) * LETTER)
-        free = [lane for lane in range(LANES) if ends[lane] <= left]
+        start = min(x, WIDTH - len(text) * LETTER)
+        free = [lane for lane in range(LANES) if ends[lane] <= start]
         if (change, at) in near and free:
-            ends[free[0]] = left + len(text) * LETTER + 8
+            ends[free[0]] = start + len(text) * LETTER + 8
             names.append((x, free[0], text))
         else:
             ticks.append((x, f"{text}, {case.local(at):%H:%M:%S %Z}"))

@@ -18,7 +18,6 @@ class IncidentWindow:
     """An incident at its highest score, and the snapshots around it.
 
     Attributes:
-        incident: as of its highest score.
         last: the last time that it was open.
         moments: oldest first, with the one of the highest score.
         after: snapshots since it was open.

@@ -192,7 +192,7 @@ def test_planned_changes_are_described_relative_to_the_incident(ahead: float, se
 
 @pytest.mark.parametrize("kind", SignalKind)
 def test_every_signal_has_a_sentence(kind: SignalKind) -> None:
-    assert "{who}" in wording(kind).sentence
+    assert "{service}" in wording(kind).sentence
     assert SUSPECT in shortage_text(_reason(kind, 0.9, 0.1), SUSPECT)
 
 

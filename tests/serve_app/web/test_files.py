@@ -96,7 +96,7 @@ def test_both_compressed_forms_have_the_content_of_the_file() -> None:
     for name, file in FILES.items():
         content = (FOLDER / name).read_bytes()
         assert file.plain == content
-        assert gzip.decompress(file.zipped) == content
+        assert gzip.decompress(file.gzip) == content
         assert (file.brotli is None) == (len(content) > MAX_BROTLI_BYTES), name
         assert file.brotli is None or pa.decompress(file.brotli, len(content), codec="brotli", asbytes=True) == content
 

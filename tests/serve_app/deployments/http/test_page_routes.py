@@ -231,8 +231,8 @@ def test_a_file_has_the_coding_that_the_client_accepts(service: Service) -> None
     for accepted, coding, content in (
         ("gzip, deflate, br, zstd", "br", found["main.js"].brotli),
         ("br;q=1.0, gzip;q=0.5", "br", found["main.js"].brotli),
-        ("gzip, br;q=0", "gzip", found["main.js"].zipped),
-        ("brotli, GZIP", "gzip", found["main.js"].zipped),
+        ("gzip, br;q=0", "gzip", found["main.js"].gzip),
+        ("brotli, GZIP", "gzip", found["main.js"].gzip),
     ):
         with service.http.stream("GET", path, headers={"accept-encoding": accepted}) as response:
             assert response.headers["content-encoding"] == coding, accepted
