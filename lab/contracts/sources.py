@@ -71,7 +71,7 @@ class SourceContract:
     ) -> None:
         with closing(open_source(mesh, collector)) as opened:
             polls = [opened.poll(at) for at in instants]
-            assert [poll.reason for poll in polls] == [""] * len(instants)
+            assert [poll.why for poll in polls] == [""] * len(instants)
             assert all(poll.snapshot is not None for poll in polls)
             nothing = opened.poll(empty)
         assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not polled again"

@@ -51,16 +51,16 @@ class Poll:
         answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
-        reason: why there is no snapshot; with a snapshot, the remarks.
+        why: why there is no snapshot; with a snapshot, the remarks.
         ignored_annotations: descriptions of invalid annotations.
         unmapped_queues: queues that belong to no service of the mesh.
-        uses_rules: whether recording rules were read.
+        recorded: whether recording rules were read.
         arrival: how the series arrive and where they come from.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
         survey: what ``arrival`` says in words; None: unknown.
         pods: which pods belong to which services; None: unknown.
-        dropped_series: series that name no service, by query.
-        folded_names: names in labels that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+        dropped: series that name no service, by query.
+        folded: names in labels that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
     at: datetime
@@ -68,16 +68,16 @@ class Poll:
     answers: Mapping[Role, "QueryAnswer"]
     stale_seconds: Mapping[Role, float] = field(default_factory=dict)
     masked: tuple[Role, ...] = ()
-    reason: str = ""
+    why: str = ""
     ignored_annotations: tuple[str, ...] = ()
     unmapped_queues: tuple[str, ...] = ()
-    uses_rules: bool = False
+    recorded: bool = False
     arrival: tuple[Finding, ...] = ()
     behind_seconds: float = 0.0
     survey: "Survey | None" = None
     pods: "PodCoverage | None" = None
-    dropped_series: Mapping[Role, "DroppedSeries"] = field(default_factory=dict)
-    folded_names: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[Role, "DroppedSeries"] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def remarks(self) -> tuple[Finding, ...]:

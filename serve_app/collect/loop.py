@@ -141,7 +141,7 @@ class CollectorState:
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
             seconds=max((answer.seconds for answer in poll.answers.values()), default=0.0),
-            problem="" if snapshot else poll.reason,
+            problem="" if snapshot else poll.why,
             remarks=tuple(map(str, poll.remarks)),
         )
 

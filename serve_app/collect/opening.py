@@ -32,8 +32,8 @@ class OtherSource:
                 raise ValueError(f"expected the snapshot of {at.isoformat()}, got {snapshot.observed_at.isoformat()}")
         except Exception as error:  # whatever another package may raise
             reason = first_line(error)
-            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=reason)}, reason=reason)
-        return Poll(at, snapshot, {}, reason="" if snapshot else "the source has no services at this instant")
+            return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=reason)}, why=reason)
+        return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         yield from map(self.poll, instants.times())

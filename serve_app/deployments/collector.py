@@ -118,7 +118,7 @@ class Collector:
         mesh_settings = self._with_source(mesh, prometheus)
         poll = await asyncio.to_thread(_poll_once, mesh_settings, self._collector, POLL_SHARE * self._deadline_seconds)
         if poll.snapshot is None:
-            raise NoTelemetry(f"{prometheus}: {poll.reason}; `tagae doctor --prometheus URL` tests each query")
+            raise NoTelemetry(f"{prometheus}: {poll.why}; `tagae doctor --prometheus URL` tests each query")
         caller = Caller(Deadline.after(self._deadline_seconds))
         await caller.ask(api_of(self._sessions).connections.add, mesh, prometheus)
         await self.update_connections()

@@ -155,7 +155,7 @@ def _check_other_source(mesh: MeshSettings, collector: CollectorSettings, at: da
         poll = source.poll(at)
     if poll.snapshot is None:
         remedy = "correct source_options, or ask the authors of the package"
-        return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.reason, remedy),), None)
+        return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.why, remedy),), None)
     summary = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
     finding = Finding(f"source {mesh.other_source}", "ok", summary)
     return TelemetryReport((finding,), draw_picture(poll.snapshot, mesh.entry_points))
@@ -249,7 +249,7 @@ def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[
     at = poll.at.isoformat(timespec="seconds")
     yield Finding("snapshot", "ok", f"{snapshot.num_nodes} services, {snapshot.num_edges} calls at {at}")
     yield _teams(snapshot, mesh)
-    if poll.uses_rules:
+    if poll.recorded:
         yield Finding("recording rules", "ok", "read")
     elif snapshot.num_edges >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
         command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
@@ -273,14 +273,14 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
 
 def _nameless_series(poll: Poll) -> Iterator[Finding]:
     """Yield the queries with series that name no service."""
-    for role, dropped_series in poll.dropped_series.items():
+    for role, dropped_series in poll.dropped.items():
         yield Finding(" ".join(role), "warning", *describe_nameless(dropped_series))
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:
     """Yield the names that are not services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
-    for name, kind in poll.folded_names.items():
+    for name, kind in poll.folded.items():
         by_kind[kind].append(name)
     for kind, names in sorted(by_kind.items()):
         meaning = f"those that are called are {OUTSIDE}/{kind}, those that call are no service"
@@ -305,7 +305,7 @@ def _signals(poll: Poll, absent: Sequence[str], signals: frozenset[str]) -> Iter
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
-        yield Finding("mesh", "problem", poll.reason, _remedy(poll, address))
+        yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
     else:
         warnings = {text for answer in poll.answers.values() for text in answer.warnings if not is_hint(text)}
         remedy = f"Prometheus warns: {'; '.join(sorted(warnings))}" if warnings else ""
@@ -317,7 +317,7 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
 
 def _remedy(poll: Poll, address: str) -> str:
     """Return the remedy if nothing can be read, unless the problem already names it."""
-    if "check" in poll.reason:
+    if "check" in poll.why:
         return ""
     arrival = poll.survey.mesh if poll.survey else None
     if arrival and arrival.newest_seconds is not None and arrival.interval_seconds is None:

@@ -79,7 +79,7 @@ def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, re
         patch.setattr(source_module, "RECORDED_FROM_CALLS", 1 if recorded else np.inf)
         with polls.open_source(monitor.url, collector, dialect) as source:
             poll = source.poll(at)
-    assert poll.snapshot is not None, poll.reason
-    assert poll.uses_rules == recorded
+    assert poll.snapshot is not None, poll.why
+    assert poll.recorded == recorded
     assert not [(role, answer.detail) for role, answer in poll.answers.items() if answer.failed]
     return poll

@@ -84,7 +84,7 @@ def test_decisions_become_planned_changes(tmp_path: Path) -> None:
             polls = [source.poll(first + timedelta(seconds=APART * i)) for i in range(INSTANTS)]
     decisions = []
     for poll in polls:
-        assert poll.snapshot is not None, poll.reason
+        assert poll.snapshot is not None, poll.why
         decisions.append([(change.kind, change.service, change.reason) for change in poll.snapshot.changes])
     assert decisions == [
         [],

@@ -593,7 +593,7 @@ def poll(url: str, name: str, source: str | tuple[str, ...]) -> tuple[Poll, list
 def snapshot_of(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:
     found, _ = poll(url, name, source)
     assert {role: answer.detail for role, answer in found.answers.items() if answer.failed} == {}
-    assert found.snapshot is not None, found.reason
+    assert found.snapshot is not None, found.why
     return found.snapshot
 
 
@@ -630,7 +630,7 @@ def test_what_is_there_and_not_read_is_named_with_the_reason(url: str, name: str
     _, source, words = UNREAD[name]
     found, _ = poll(url, name, source)
     assert found.snapshot is None
-    assert re.search(words, found.reason)
+    assert re.search(words, found.why)
 
 
 def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:

@@ -74,7 +74,7 @@ def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Meas
     time.sleep(seconds + SETTLED)
     with open_mesh(mesh, seconds) as source:
         poll = source.poll(datetime.fromtimestamp(until, UTC))
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     assert not poll.masked
     return poll.snapshot, mesh.measured(until - seconds, until)
 
@@ -190,7 +190,7 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
             due = began + (i + 1) * INTERVAL
             time.sleep(max(due - time.time(), 0))
             poll = source.poll(datetime.fromtimestamp(due - SETTLED, UTC))
-            assert poll.snapshot is not None, poll.reason
+            assert poll.snapshot is not None, poll.why
             yield replace(poll.snapshot, observed_at=stamp + timedelta(seconds=(first + i) * INTERVAL * LAPSE))
 
 

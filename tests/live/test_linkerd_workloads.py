@@ -110,10 +110,10 @@ def test_a_service_has_the_values_that_its_workload_measures(poll: Poll, service
 
 
 def test_series_that_name_no_service_are_counted(poll: Poll) -> None:
-    dropped = poll.dropped_series[SERVICES, "requests"]
+    dropped = poll.dropped[SERVICES, "requests"]
     assert dropped.count == 1
     assert dropped.of > 1
     assert dropped.labels["namespace"] == "shop"
     (missing,) = dropped.missing
     assert "statefulset" in missing.split("|")
-    assert (CALLS, "requests") not in poll.dropped_series
+    assert (CALLS, "requests") not in poll.dropped

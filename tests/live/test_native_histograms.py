@@ -97,7 +97,7 @@ def test_quantiles_of_native_histograms_are_read(prometheus: str, name: str) -> 
             first, second = (mesh.poll(at) for _ in range(2))
         assert {role: answer.detail for role, answer in second.answers.items() if answer.failed} == {}
         for poll in (first, second):
-            assert poll.snapshot is not None, poll.reason
+            assert poll.snapshot is not None, poll.why
             check(case, poll.snapshot)
 
 
@@ -108,7 +108,7 @@ def test_rates_and_failures_are_read_from_native_histograms(prometheus: str, nam
     with closing(MeshSource(MeshSettings(prometheus=prometheus, source=case.source), PATIENT)) as mesh:
         poll = mesh.poll(at)
     assert {role: answer.detail for role, answer in poll.answers.items() if answer.failed} == {}
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     check(case, poll.snapshot, latencies=keeps_histograms(prometheus, at))
 
 
@@ -118,6 +118,6 @@ def test_buckets_are_read_where_both_exist(prometheus: str, name: str) -> None:
     at = written(prometheus, case.write, classic=True)
     with closing(MeshSource(MeshSettings(prometheus=prometheus, source=case.source), PATIENT)) as mesh:
         poll = mesh.poll(at)
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     assert ("services", "buckets") in poll.answers
     check(case, poll.snapshot)

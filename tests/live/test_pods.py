@@ -355,7 +355,7 @@ def poll(world: tuple[Prometheus, datetime]) -> Poll:
 @pytest.mark.parametrize("name", CASES)
 def test_the_share_of_the_service_is_that_of_its_running_containers(name: str, poll: Poll) -> None:
     snapshot = poll.snapshot
-    assert snapshot is not None, poll.reason
+    assert snapshot is not None, poll.why
     for resource, share in zip(("cpu", "memory"), CASES[name], strict=False):
         value = value_of(snapshot, f"{name}/cart", f"{resource}_utilization")
         assert value == (None if share is None else pytest.approx(share, rel=0.01)), resource

@@ -75,7 +75,7 @@ def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
     with pytest.MonkeyPatch.context() as patch, open_source(url, asking) as source:
         patch.setattr(source_module, "RECORDED_FROM_CALLS", recorded_from_calls)
         poll = source.poll(at)
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     return poll
 
 
@@ -89,7 +89,7 @@ def _ordered(snapshot: MeshSnapshot | None) -> MeshSnapshot:
 
 def test_rules_are_read_from_a_minimum_size_while_they_are_fresh(polled_snapshots: Polled) -> None:
     polls = polled_snapshots.raw, polled_snapshots.recorded, polled_snapshots.small, polled_snapshots.behind
-    assert [poll.uses_rules for poll in polls] == [False, True, False, False]
+    assert [poll.recorded for poll in polls] == [False, True, False, False]
     for of in (SERVICES, CALLS):
         assert (of, "buckets") in polled_snapshots.raw.answers
         assert (of, "buckets") not in polled_snapshots.recorded.answers

@@ -59,7 +59,7 @@ def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
         open_source(monitor.url, CollectorSettings(window_seconds=60)) as source,
     ):
         poll = source.poll(AT)
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     wanted = {"request_rate": 20, "p50_latency": 0.010, "p99_latency": 0.010 + 0.090 * 0.98}
     found = {metric: value_of(poll.snapshot, "shop/cart", metric) for metric in wanted}
     assert found == pytest.approx(wanted, rel=0.01)

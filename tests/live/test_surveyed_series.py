@@ -142,12 +142,12 @@ def poll_often(folder: Path, instants: Iterable[int], *scraped: Scraped) -> list
 
 
 def services(poll: Poll) -> list[str]:
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     return sorted(poll.snapshot.node_ids)
 
 
 def value(poll: Poll, service: str, metric: str = "request_rate") -> float:
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     row, column = poll.snapshot.node_ids.index(service), NODE_METRICS.index(metric)
     return float(poll.snapshot.node_features[row, column]) if poll.snapshot.node_observed[row, column] else np.nan
 
@@ -178,8 +178,8 @@ def test_a_young_mesh_is_looked_at_again_until_its_interval_is_known(tmp_path: P
 
 def test_a_window_of_the_settings_stays_and_the_remark_names_what_to_change(tmp_path: Path) -> None:
     poll = poll_once(tmp_path, Scraped(istio(), 60.0), seconds=45, collector={"window_seconds": 60.0})
-    assert "set window_seconds = 240" in poll.reason
-    assert "scrape_interval to 15 s" in poll.reason
+    assert "set window_seconds = 240" in poll.why
+    assert "scrape_interval to 15 s" in poll.why
 
 
 @pytest.mark.parametrize("labels", [{}, {"job": "slow-pods"}])
@@ -198,7 +198,7 @@ def test_containers_have_a_window_of_their_own(tmp_path: Path) -> None:
     parts = Scraped(istio()), Scraped(used, 60.0), Scraped(state, 30.0, is_gauge=True)
     polls = poll_often(tmp_path, range(0, 120, 15), *parts)
     assert [value(poll, "shop/web", "cpu_utilization") for poll in polls] == pytest.approx([0.3] * 8, rel=0.05)
-    assert "containers are scraped every 60 s" in polls[0].reason
+    assert "containers are scraped every 60 s" in polls[0].why
 
 
 def test_after_a_time_without_scrapes_the_window_is_the_same(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_lag_of_all_data_is_named_and_followed(tmp_path: Path, step: float, la
 def test_with_an_age_of_the_settings_the_remark_names_the_setting(tmp_path: Path) -> None:
     poll = poll_once(tmp_path, Scraped(istio(), until=-120), seconds=-15, collector={"behind_seconds": 15.0})
     assert poll.behind_seconds == 0
-    assert "set behind_seconds = 1" in poll.reason
+    assert "set behind_seconds = 1" in poll.why
 
 
 def test_a_part_whose_targets_died_is_no_lag(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_a_part_whose_targets_died_is_no_lag(tmp_path: Path) -> None:
 def test_a_lag_beyond_the_lookback_is_named(tmp_path: Path) -> None:
     poll = poll_once(tmp_path, Scraped(istio(), until=-700), seconds=-15)
     assert poll.snapshot is None
-    assert "is 11 minutes old" in poll.reason
-    assert "behind_seconds = 780" in poll.reason
+    assert "is 11 minutes old" in poll.why
+    assert "behind_seconds = 780" in poll.why
 
 
 @pytest.mark.parametrize("label", ["cluster", "k8s_cluster_name", "kubernetes_cluster"])
@@ -263,8 +263,8 @@ def test_only_the_busiest_of_several_clusters_is_read_and_it_stays_so(tmp_path: 
         polls = [poll_at(source, seconds) for seconds in (-600, -15, 300, 599)]
         staging, two = mesh.poll(match={label: "staging"}), mesh.poll(match={label: ["staging", "dev"]})
     assert [value(poll, "shop/web") for poll in polls] == pytest.approx([60.0, 60.0, 0.0, 0.0], rel=0.01, abs=0.01)
-    assert f'set match = {{{label} = "prod"}}' in polls[0].reason
-    assert "reading prod, 94% of the requests" in polls[0].reason
+    assert f'set match = {{{label} = "prod"}}' in polls[0].why
+    assert "reading prod, 94% of the requests" in polls[0].why
     assert (value(staging, "shop/web"), subjects(staging)) == (pytest.approx(3.0, rel=0.01), [])
     assert value(two, "shop/web") == pytest.approx(4.0, rel=0.01)
 
@@ -273,7 +273,7 @@ def test_clusters_without_a_common_service_are_one_mesh(tmp_path: Path) -> None:
     parts = Scraped(istio(cluster="a")), Scraped(istio(5.0, "bank", cluster="b"))
     poll = poll_once(tmp_path, *parts)
     assert len(services(poll)) == 8
-    assert "no service in common" in poll.reason
+    assert "no service in common" in poll.why
 
 
 def test_a_mesh_across_clusters_is_read_as_a_whole_and_can_be_kept_apart(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_mesh_across_clusters_is_read_as_a_whole_and_can_be_kept_apart(tmp_pat
     with prometheus_of(tmp_path, Scraped(istio(10.0, **near)), Scraped(istio(2.0, **far))) as mesh:
         together, apart = mesh.poll(), mesh.poll(cluster_label="destination_cluster")
     assert value(together, "shop/web") == pytest.approx(12.0, rel=0.01)
-    assert "call each other" in together.reason
+    assert "call each other" in together.why
     assert services(apart) == [f"{end}.{name}" for end in "ab" for name in SERVICES if (end, name) != ("b", "shop/gw")]
     assert apart.snapshot is not None
     ends = [tuple(apart.snapshot.node_ids[i] for i in pair) for pair in apart.snapshot.edge_index.T.tolist()]
@@ -340,7 +340,7 @@ def test_metrics_that_only_another_mesh_has_do_not_count(tmp_path: Path, label: 
     scraped = [*map(Scraped, parts), *(Scraped(state, is_gauge=True) for state in states)]
     poll = poll_once(tmp_path, *scraped, source="istio", match={label: "prod"})
     assert value(poll, "shop/cart", "cpu_utilization") == pytest.approx(0.5, rel=0.01)
-    assert poll.reason == ""
+    assert poll.why == ""
 
 
 @pytest.mark.parametrize("match", [{"environment": "prod", "cluster": "a"}, {"environment": "prod"}])
@@ -369,9 +369,9 @@ def test_matchers_of_a_label_that_only_resources_have_restrict_only_these(tmp_pa
         scraped += [Scraped(used), Scraped(state, is_gauge=True)]
     with prometheus_of(tmp_path, *scraped) as mesh:
         unset, poll = mesh.poll(), mesh.poll(match={"cluster": "prod"})
-    assert "containers of 2 clusters" in unset.reason
+    assert "containers of 2 clusters" in unset.why
     assert value(poll, "shop/web", "cpu_utilization") == pytest.approx(0.5, rel=0.05)
-    assert "no series of the mesh has the label cluster" in poll.reason
+    assert "no series of the mesh has the label cluster" in poll.why
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_matchers_that_fit_nothing_are_explained(tmp_path: Path, match: dict[str
     parts = Scraped(istio(cluster="prod")), Scraped(istio(1.0, cluster="dev"))
     poll = poll_once(tmp_path, *parts, match=match)
     assert poll.snapshot is None
-    assert why in poll.reason
+    assert why in poll.why
 
 
 def test_matchers_are_literal(tmp_path: Path) -> None:
@@ -415,16 +415,16 @@ def test_one_server_of_a_pair_is_read_and_the_other_one_when_it_stops(
     rates = [value(poll, "shop/web") for poll in polls]
     assert rates == pytest.approx([40.0] * len(polls), rel=0.1)
     assert "replicas" in subjects(polls[0])
-    assert "reading b" in polls[-1].reason
+    assert "reading b" in polls[-1].why
 
 
 def test_two_jobs_that_scrape_the_same_targets_are_named(tmp_path: Path) -> None:
     jobs = [Scraped(istio(job=job)) for job in ("envoy-stats", "kubernetes-pods")]
     with prometheus_of(tmp_path, *jobs) as mesh:
         both, one = mesh.poll(), mesh.poll(match={"job": "envoy-stats"})
-    assert 'match = {job = "envoy-stats"}' in both.reason
+    assert 'match = {job = "envoy-stats"}' in both.why
     assert subjects(both) == ["jobs"]
-    assert (value(one, "shop/web"), one.reason) == (pytest.approx(40, rel=0.01), "")
+    assert (value(one, "shop/web"), one.why) == (pytest.approx(40, rel=0.01), "")
 
 
 def test_a_label_of_replicas_of_pods_is_no_pair(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class MeshSource(PrometheusSource):
             if not (has_failed or unread or late):
                 remark = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
             reason = unread or late or _detection_problem(answers, self._origin, match, remark)
-            return Poll(at, None, answers, reason=reason)
+            return Poll(at, None, answers, why=reason)
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)

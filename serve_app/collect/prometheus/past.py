@@ -138,7 +138,7 @@ class PastPeriod:
             polls = list(self._read(Instants(begin, step, min(count, len(self) - number))))
             for poll in polls:
                 if poll.snapshot is None:
-                    self.missing.append((poll.at, poll.reason))
+                    self.missing.append((poll.at, poll.why))
                 else:
                     yield poll.snapshot
             number, count = number + len(polls), range_length(polls, step)
@@ -196,7 +196,7 @@ class PastReader:
         with closing(MeshSource(settings, collector)) as source:
             poll = source.poll(at)
         if poll.snapshot is None:
-            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.reason}")
+            raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
         return poll.snapshot
 
     def _settings(self, mesh: str) -> MeshSettings:
@@ -219,7 +219,7 @@ class PastReader:
             for poll in source.read(instants):
                 if poll.snapshot is not None:
                     snapshots.append(poll.snapshot)
-                reason = reason or poll.reason
+                reason = reason or poll.why
         if not snapshots:
             raise NoTelemetry(
                 f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {reason}; "

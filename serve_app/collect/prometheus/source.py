@@ -113,7 +113,7 @@ class PrometheusSource:
             arrival=remark(self._surveyor.survey, self._collector),
             behind_seconds=self.plan.behind_seconds,
         )
-        return replace(poll, reason=poll.reason or "; ".join(map(str, poll.remarks)))
+        return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
 
     def close(self) -> None:
         self._prometheus.close()
@@ -147,23 +147,23 @@ class PrometheusSource:
             answers,
             stale,
             masked_roles,
-            uses_rules=bool(self._read_rules),
-            dropped_series=self._columns.dropped_series(answers),
-            folded_names=self._columns.folded_names(),
+            recorded=bool(self._read_rules),
+            dropped=self._columns.dropped_series(answers),
+            folded=self._columns.folded_names(),
         )
         if self._cluster.workloads is None:
             self._read_workloads_before(at)
         if missing := [role for role in queries if role[1] == "requests" and "requests" not in levels[role[0]]]:
             reasons = dict.fromkeys(f"{answers[role].failed} ({answers[role].detail})" for role in missing)
             subjects = " and ".join(dict.fromkeys(split_level(level)[0] for level, _ in missing))
-            return replace(poll, reason=f"no request rates of {subjects}: {'; '.join(reasons)}")
+            return replace(poll, why=f"no request rates of {subjects}: {'; '.join(reasons)}")
         self._learn_names(levels, at, until)
         if self._rows.known_calls is None:
             self._rows.known_calls = self._calls_before(levels, at)
         try:
             snapshot = self._assemble(levels, at)
         except InvalidSnapshot as error:
-            return replace(poll, reason=self._explain_empty(error, levels, at, until))
+            return replace(poll, why=self._explain_empty(error, levels, at, until))
         return replace(
             poll,
             snapshot=snapshot,

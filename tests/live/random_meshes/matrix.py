@@ -110,7 +110,7 @@ def _faults(mesh: Mesh, url: str, at: datetime) -> Iterator[str]:
         yield from (f"{gap.gap.name} is missing" for gap in source.gaps(at) if _needs(mesh, gap.gap.name))
     yield from (f"{'/'.join(role)} failed: {one.detail}" for role, one in poll.answers.items() if one.failed)
     if poll.snapshot is None:
-        yield f"no snapshot: {poll.reason}"
+        yield f"no snapshot: {poll.why}"
         return
     if why := names_differ(poll.snapshot, mesh.world):
         yield why

@@ -43,11 +43,11 @@ def good_poll(at: datetime) -> Poll:
 
 def failed_poll(at: datetime) -> Poll:
     answers = {("services", "requests"): QueryAnswer(failed="unreachable", detail="nobody there")}
-    return Poll(at, None, answers, masked=(("services", "requests"),), reason="requests of services are not known")
+    return Poll(at, None, answers, masked=(("services", "requests"),), why="requests of services are not known")
 
 
 def empty(at: datetime) -> Poll:
-    return Poll(at, None, {("services", "requests"): QueryAnswer()}, reason="expected at least one service")
+    return Poll(at, None, {("services", "requests"): QueryAnswer()}, why="expected at least one service")
 
 
 @dataclass
@@ -297,7 +297,7 @@ async def test_a_state_arrives_unchanged_at_another_collector() -> None:
 
 def late_poll(at: datetime) -> Poll:
     """No data yet: they arrive 60 s after the usual age."""
-    return Poll(at, None, {("services", "requests"): QueryAnswer()}, reason="data arrive late", behind_seconds=70.0)
+    return Poll(at, None, {("services", "requests"): QueryAnswer()}, why="data arrive late", behind_seconds=70.0)
 
 
 @pytest.mark.parametrize("lag_ends", [False, True])
@@ -339,7 +339,7 @@ def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixtu
 
     class Remarking:
         def poll(self, at: datetime) -> Poll:
-            return replace(good_poll(at), reason=str(remark), arrival=(remark,))
+            return replace(good_poll(at), why=str(remark), arrival=(remark,))
 
     async def push(_: MeshSnapshot) -> None: ...
 

@@ -143,7 +143,7 @@ def simulate_day(
         prometheus.replicas = seen[0]
         prometheus.cordoned = _drained_workloads(simulator, day.made, index)
         poll = source.poll(sent.observed_at)
-        assert poll.snapshot is not None, poll.reason
+        assert poll.snapshot is not None, poll.why
         day.collected += [(index, change) for change in poll.snapshot.changes]
         verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
         transitioned = transition(mesh_alerts, "day", encode_verdict(verdict), verdict.observed_at, Links())

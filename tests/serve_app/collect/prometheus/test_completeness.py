@@ -126,7 +126,7 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
         detected, answers = detect_dialect(prometheus, AT, 5.0)
     assert [poll.snapshot is not None for poll in polls] == [True, True, True, True, False, True]
     assert [max(poll.stale_seconds.values(), default=0.0) for poll in polls[:4]] == [0.0, 15.0, 30.0, 45.0]
-    assert f"incomplete ({lost})" in polls[4].reason
+    assert f"incomplete ({lost})" in polls[4].why
     assert polls[5].masked == ()
     assert detected is None, "a part of the mesh does not show what kind of mesh it is"
     assert {answer.failed for answer in answers.values()} == {"incomplete"}

@@ -120,7 +120,7 @@ def polls(mesh: Histograms, *forms: str, apart: float = 15.0) -> list[bool]:
         for number, form in enumerate(forms):
             mesh.form = form
             poll = source.poll(AT + timedelta(seconds=number * apart))
-            assert poll.snapshot is not None, poll.reason
+            assert poll.snapshot is not None, poll.why
             read.append(("services", "p50") in poll.answers)
     return read
 

@@ -42,7 +42,7 @@ def diagnose(mesh: IstioMesh, **settings: Any) -> dict[str, Finding]:
 def snapshot_of(mesh: IstioMesh) -> MeshSnapshot:
     with open_source(mesh) as source:
         poll = source.poll(FIRST)
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     return poll.snapshot
 
 
@@ -83,7 +83,7 @@ def test_an_instant_without_any_series_has_no_snapshot_but_a_reason() -> None:
     with open_source(IstioMesh(lambda _: None)) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
-    assert "no service has a request rate over the last 60 s" in poll.reason
+    assert "no service has a request rate over the last 60 s" in poll.why
 
 
 def test_old_values_replace_a_failed_query_until_they_are_too_old() -> None:
@@ -109,8 +109,8 @@ def test_without_requests_there_is_no_snapshot_rather_than_an_empty_mesh(lost: t
     with open_source(IstioMesh(find_snapshot(SNAPSHOTS), broken={lost})) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
-    assert lost[0] in poll.reason
-    assert "overloaded" in poll.reason
+    assert lost[0] in poll.why
+    assert "overloaded" in poll.why
 
 
 def test_without_failures_there_is_no_series_and_no_error() -> None:
@@ -343,8 +343,8 @@ def test_the_kind_of_mesh_is_set_or_detected_and_never_guessed() -> None:
     with open_source(standin.respond_with([])) as source:
         poll = source.poll(FIRST)
     assert poll.snapshot is None
-    assert "istio_requests_total" in poll.reason
-    assert "generic" in poll.reason
+    assert "istio_requests_total" in poll.why
+    assert "generic" in poll.why
 
 
 def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:

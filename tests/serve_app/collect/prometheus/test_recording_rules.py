@@ -103,7 +103,7 @@ def poll_once(mesh: IstioMesh) -> Poll:
 def test_a_large_mesh_is_read_from_its_rules_if_they_exist(calls: int | None, read: bool) -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=calls)
     plain, poll = poll_once(IstioMesh(find_snapshot(SNAPSHOTS))), poll_once(mesh)
-    assert (poll.uses_rules, plain.uses_rules) == (read, False)
+    assert (poll.recorded, plain.recorded) == (read, False)
     asked = {(SERVICES, "buckets"), (CALLS, "buckets")}
     assert asked & set(mesh.asked) == (set() if read else asked)
     if calls != 49:  # the stand-in reports seconds if it has rules
@@ -120,7 +120,7 @@ def test_late_rules_are_not_read_and_their_last_values_are_not_used() -> None:
     with open_source(mesh) as source:
         for mesh.recorded, snapshot in zip((90, None, 90), SNAPSHOTS, strict=False):
             read.append(source.poll(snapshot.observed_at))
-    assert [poll.uses_rules for poll in read] == [True, False, True]
+    assert [poll.recorded for poll in read] == [True, False, True]
     assert [poll.masked for poll in read] == [(), (), ()]
     assert all(poll.snapshot is not None and poll.snapshot.num_nodes == 30 for poll in read)
 
@@ -138,7 +138,7 @@ def test_if_the_size_is_unknown_the_last_choice_stays() -> None:
         first = source.poll(SNAPSHOTS[0].observed_at)
         broken.append(True)
         second = source.poll(SNAPSHOTS[1].observed_at)
-    assert (first.uses_rules, second.uses_rules) == (True, True)
+    assert (first.recorded, second.recorded) == (True, True)
     assert second.snapshot is not None
 
 

@@ -45,7 +45,7 @@ def pods(*containers: tuple[str, str, str, float]) -> Samples:
 
 
 def snapshot_of(poll: Poll) -> MeshSnapshot:
-    assert poll.snapshot is not None, poll.reason
+    assert poll.snapshot is not None, poll.why
     return poll.snapshot
 
 
