@@ -90,21 +90,8 @@ class MeshRepository:
 
     def get(self, mesh: str) -> CachedMesh:
         """Return a mesh from the cache, else from the store; revision 0 if nothing is stored. If another session has
-        written it since, the store refuses the next write.
-
-        Reading a large mesh can take longer than a snapshot's deadline. So it stays in memory if there is room, and the
-        repeated snapshot finds it there or waits for the current read.
-        """
-        entry = self.cached.get(mesh)
-        if entry is not None:
-            return entry
-        with self._read_lock(mesh):
-            entry = self.cached.get(mesh)
-            if entry is None:
-                entry = self._read(mesh)
-                if entry.revision:
-                    self.cached.offer(mesh, entry)
-            return entry
+        written it since, the store refuses the next write."""
+        return self._find_or_read(mesh, None)
 
     def reload(self, mesh: str) -> CachedMesh:
         """Return a mesh as stored now; revision 0 if nothing is stored, such as after another session deleted it."""
@@ -371,10 +358,28 @@ class MeshRepository:
 
     def _refresh(self, stored: StoredMesh) -> CachedMesh:
         """Return the cached mesh if it has the stored revision, else the mesh from the store."""
-        entry = self.cached.get(stored.mesh)
-        if entry is None or entry.revision != stored.revision:
-            entry = self._read(stored.mesh)
-        return entry
+        return self._find_or_read(stored.mesh, stored.revision)
+
+    def _find_or_read(self, mesh: str, revision: int | None) -> CachedMesh:
+        """Return the cached mesh if it has this revision (None: any), else the mesh from the store.
+
+        Reading a large mesh can take longer than a request's deadline. So it stays in memory if there is room, and a
+        repeated request finds it there or waits for the current read.
+        """
+        entry = self._find(mesh, revision)
+        if entry is not None:
+            return entry
+        with self._read_lock(mesh):
+            entry = self._find(mesh, revision)
+            if entry is None:
+                entry = self._read(mesh)
+                if entry.revision:
+                    self.cached.offer(mesh, entry)
+            return entry
+
+    def _find(self, mesh: str, revision: int | None) -> CachedMesh | None:
+        entry = self.cached.get(mesh)
+        return entry if entry is not None and revision in (None, entry.revision) else None
 
     def _read_lock(self, mesh: str) -> Lock:
         """Return the lock for reading a mesh from the store. It lives while a thread holds or awaits it."""

@@ -324,7 +324,8 @@ class StateStore:
         try:
             return StoredDocument(revision, unsealed(SERVICE, content[0] if content else ("", b""), revision))
         except CorruptState as error:
-            self.database.write(SERVICE, Change(drops=[_REVISION + name, _DOCUMENT + name]))
+            damaged = {_REVISION + name: head[0][1]}  # another process may have replaced it since
+            self.database.write(SERVICE, Change(damaged, drops=[_REVISION + name, _DOCUMENT + name]))
             log.error("state store %s: %s; the document was deleted", self.name, error)
             return StoredDocument()
 

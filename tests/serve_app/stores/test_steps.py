@@ -313,6 +313,20 @@ def test_a_mesh_that_was_read_too_slowly_for_one_snapshot_is_in_memory_for_the_n
 
 
 @locally
+def test_a_mesh_without_new_data_is_read_once_for_all_who_look_at_it(place: StoreSettings) -> None:
+    settings = Settings()
+    with closing(open_store(place)) as store:
+        before = Session(store, settings)
+        for snapshot in islice(busy_mesh(12), 12):
+            before.push(snapshot)
+        restarted = Session(store, settings, instruments=(instruments := PrometheusInstruments()))
+        first, second, third = (restarted.meshes.load(restarted.mesh) for _ in range(3))
+        assert_equal(first, before.meshes.get(before.mesh))
+        assert first is second is third
+        assert "tagae_session_load_seconds_count 1.0" in instruments.text().decode()
+
+
+@locally
 def test_a_mesh_is_read_once_for_all_who_wait_for_it(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     with closing(open_store(place)) as store:

@@ -15,6 +15,8 @@ import pytest
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull
 from serve_app.stores import rows
+from serve_app.stores.records import StoredDocument
+from serve_app.stores.row_store import Change
 from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import (
@@ -348,3 +350,22 @@ def test_a_locked_store_reports_when_to_retry(store: StateStore, tmp_path: Path)
         assert caught.value.details["retry_after_seconds"] > 0
         other.execute("ROLLBACK")
         append(impatient, 1)
+
+
+def test_a_damaged_document_that_another_process_replaced_stays(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = store.write_document("rollout", b"one", revision=0)
+    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
+        hand.execute("UPDATE rows SET value = x'00' WHERE key LIKE '%document%rollout'")
+        hand.commit()
+    write = store.database.write
+
+    def write_after_another(space: str, change: Change) -> bool:
+        monkeypatch.setattr(store.database, "write", write)
+        store.write_document("rollout", b"two", revision=damaged)
+        return write(space, change)
+
+    monkeypatch.setattr(store.database, "write", write_after_another)
+    assert store.read_document("rollout") == StoredDocument()
+    assert store.read_document("rollout").content == b"two"
