@@ -232,16 +232,7 @@ async def run_stages(
     """
     checkpoint = runner.checkpoint
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
-    calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
-    window, entry_points = prepared.mesh.state.window, prepared.mesh.state.entry_points
-    verdict = add_impact(add_context(verdict, window, events), window, entry_points)
-    if counted:
-        verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
-        floor = options.policy.latency_floor_seconds
-        verdict, memory = add_severity(verdict, memory, window, floor, entry_points)
-    verdict = sort_by_urgency(verdict)
-    verdict = add_trends(verdict, window)
-    verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
+    calibrated, verdict, memory = await judge(runner, prepared, snapshot, options, counted=counted, events=events)
     return StageResults(verdict, commit(prepared.mesh, memory, counted=counted), prepared, calibrated)
 
 
@@ -251,12 +242,21 @@ def with_memory(prepared: PreparedSnapshot, memory: IncidentMemory) -> PreparedS
 
 
 async def judge(
-    runner: StageRunner, prepared: PreparedSnapshot, snapshot: MeshSnapshot, options: Options
+    runner: StageRunner,
+    prepared: PreparedSnapshot,
+    snapshot: MeshSnapshot,
+    options: Options,
+    *,
+    counted: bool = True,
+    events: Sequence[ClusterEvent] = (),
 ) -> tuple[CalibratedScores, Verdict, IncidentMemory]:
     """Run the stages from a prepared snapshot to its verdict. Returns the memory of incidents for the next one too."""
     scores = await runner.score(prepared)
     calibrated, meta_input = await runner.run(GATHER, _gather, runner.checkpoint, prepared, scores, snapshot, options)
     verdict, memory = await runner.decide(meta_input, options.policy)
+    verdict, memory = await runner.run(
+        DECIDE, explain, verdict, memory, prepared, snapshot, options, counted=counted, events=events
+    )
     return calibrated, verdict, memory
 
 
@@ -441,6 +441,27 @@ def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -
         return verdict, memory
     loss = reconstruction_loss(checkpoint.network, whole)
     return add_reconstruction(verdict, memory, loss, whole.mean, policy, context)
+
+
+def explain(
+    verdict: Verdict,
+    memory: IncidentMemory,
+    prepared: PreparedSnapshot,
+    snapshot: MeshSnapshot,
+    options: Options,
+    *,
+    counted: bool,
+    events: Sequence[ClusterEvent],
+) -> tuple[Verdict, IncidentMemory]:
+    """Add to the incidents of a verdict what people need: context, impact, error budgets, severity, trends, owners."""
+    window, entry_points = prepared.mesh.state.window, prepared.mesh.state.entry_points
+    verdict = add_impact(add_context(verdict, window, events), window, entry_points)
+    if counted:
+        verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
+        floor = options.policy.latency_floor_seconds
+        verdict, memory = add_severity(verdict, memory, window, floor, entry_points)
+    verdict = add_trends(sort_by_urgency(verdict), window)
+    return add_owners(verdict, Owners(options.owners, snapshot.policies)), memory
 
 
 def _gather(
