@@ -150,13 +150,8 @@ def match_incidents(
     group_of: dict[str, Group] = {}
     onset = onset_of(interval_seconds)
     has_namespaces = len({namespace_of(name) for name in names}) > 1  # one alone says nothing
-    for found_group in found_groups:
-        group, began, severity, culprit = (
-            found_group.group,
-            found_group.since,
-            found_group.severity,
-            found_group.culprit,
-        )
+    for entry in found_groups:
+        group, began, severity, culprit = entry.group, entry.since, entry.severity, entry.culprit
         members = {names[i] for i in group.rows}
         services = members | ({culprit.service} if culprit.service else set())
         simultaneous: set[str] = set()

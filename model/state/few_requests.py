@@ -179,16 +179,16 @@ def _compare(
     surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MAX) * going_on, 0)
 
 
-def compare_counts(failure_counts: Array, request_counts: Array, before: Array, made_before: Array) -> Array:
+def compare_counts(failures: Array, requests: Array, before: Array, made_before: Array) -> Array:
     """Return by how many sigmas more of the requests fail than before; 0 if nothing is known about the time before.
 
     If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
     binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
     failure as the correction for counts: within 0.2 sigmas of the exact quantile.
     """
-    total = failure_counts + before
-    expected = total * request_counts / np.maximum(request_counts + made_before, _TINY)
-    later = np.maximum(failure_counts - 0.5, expected)
+    total = failures + before
+    expected = total * requests / np.maximum(requests + made_before, _TINY)
+    later = np.maximum(failures - 0.5, expected)
     earlier = np.maximum(total - later, _TINY)
     usual = np.maximum(total - expected, _TINY)
     ratio = np.maximum(later, _TINY) / np.maximum(expected, _TINY)
@@ -202,21 +202,19 @@ def _decades(sigmas: Array) -> Array:
     return np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
 
 
-def share_lately(failure_counts: Array, request_counts: Array) -> tuple[Array, Array]:
+def share_lately(failures: Array, requests: Array) -> tuple[Array, Array]:
     """Return the share of failures among the last ``ENOUGH`` requests, ``[k]``, and their number.
 
     Args:
-        failure_counts, request_counts: failures and requests in each snapshot, ``[T, k]``, newest first.
+        failures, requests: of each snapshot, ``[T, k]``, newest first.
     """
-    requests = np.clip(ENOUGH - (request_counts.cumsum(axis=0) - request_counts), 0, request_counts)
-    total: Array = requests.sum(axis=0)
-    share: Array = (failure_counts * requests / np.maximum(request_counts, _TINY)).sum(axis=0) / np.maximum(
-        total, _TINY
-    )
+    newest = np.clip(ENOUGH - (requests.cumsum(axis=0) - requests), 0, requests)
+    total: Array = newest.sum(axis=0)
+    share: Array = (failures * newest / np.maximum(requests, _TINY)).sum(axis=0) / np.maximum(total, _TINY)
     return share, total
 
 
-def continues(failure_counts: Array, request_counts: Array) -> Array:
+def continues(failures: Array, requests: Array) -> Array:
     """Return how far the failures of the last ``LAST`` snapshots may continue, ``[k]`` from 0 to 1: less than 1 if so
     many requests succeeded since the last failure that this is hardly by chance.
 
@@ -224,13 +222,11 @@ def continues(failure_counts: Array, request_counts: Array) -> Array:
     both ends are failures. Requests before the first failure say nothing about it.
 
     Args:
-        failure_counts, request_counts: failures and requests in each snapshot, ``[T, k]``, newest first.
+        failures, requests: of each snapshot, ``[T, k]``, newest first.
     """
-    until_last = np.cumsum(failure_counts, axis=0) > 0
-    from_first = np.cumsum(failure_counts[::-1], axis=0)[::-1] > 0
-    share = (failure_counts.sum(axis=0) - 0.5) / np.maximum(
-        (request_counts * (until_last & from_first)).sum(axis=0), _TINY
-    )
-    since = (request_counts * ~until_last).sum(axis=0)
+    until_last = np.cumsum(failures, axis=0) > 0
+    from_first = np.cumsum(failures[::-1], axis=0)[::-1] > 0
+    share = (failures.sum(axis=0) - 0.5) / np.maximum((requests * (until_last & from_first)).sum(axis=0), _TINY)
+    since = (requests * ~until_last).sum(axis=0)
     chance: Array = np.clip(1 - share, 0, 1) ** since
     return np.clip(chance / np.float32(BY_CHANCE), 0, 1)
