@@ -226,12 +226,8 @@ def wording(metric: str) -> Wording:
 
 
 def fill(text: str, reason: Reason, service: str, *, its: str = "its", **more: str) -> str:
-    """Fill the fields of a text with a reason about a service.
-
-    Args:
-        its: the possessive for the service's requests and calls.
-        more: further fields of the text.
-    """
+    """Fill the fields of a text with a reason about a service and with further ones; ``its`` is the possessive for the
+    service's requests and calls."""
     observed, usual = observed_text(reason), usual_text(reason)
     calls = f"the calls from {reason.source}" if reason.source else f"{its} requests"
     fields = more | {
