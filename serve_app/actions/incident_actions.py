@@ -26,11 +26,9 @@ def add_action(
     """Return the state and the incident with an action added, and the stored action; the same state and incident if it
     was added before.
 
-    Args:
-        archived_incident: None if the archive does not have it; then only an acceptance is possible.
-
     Raises:
-        UnknownIncident: no incident has this id, or its level should be accepted but it is not open.
+        UnknownIncident: no incident has this id, the level of an incident that is not open should be accepted, or the
+            incident is not in the archive (``archived_incident`` is None) and the action is something else.
         TooManyActions: the limit is reached.
     """
     actions = archived_incident.actions if archived_incident is not None else []

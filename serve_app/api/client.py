@@ -223,7 +223,7 @@ class Client:
         return self._post(RolloutDocument, "models/rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
-        """Send a test alert to all receivers, or to those of a kind or address."""
+        """Send a test alert to all receivers, or to the receivers of a kind or address."""
         return self._post(TestResultsDocument, "receivers/test", TestAlertDocument(receiver=receiver)).receivers
 
     def metrics(self) -> str:

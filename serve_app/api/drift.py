@@ -23,8 +23,6 @@ from serve_app.api.schemas.drift import (
     MissingDocument,
 )
 
-TRAIN = "tagae train weights.safetensors --recording FOLDER"
-DOCTOR = "tagae doctor --source {mesh}"
 SUBJECTS = {  # by channel; channels with one subject are one advice
     "request_rate": "shares of the traffic",
     "requests_per_second": "shares of the traffic",
@@ -93,15 +91,17 @@ def advice(mesh: str, sketch: DriftSketch) -> list[DriftAdviceDocument]:
 
 def _advise(mesh: str, group: Sequence[_Drift]) -> DriftAdviceDocument:
     kind, since = group[0].measure.kind, _instant(min(drift.since for drift in group))
-    is_missing = kind is Kind.MISSING
+    if kind is Kind.MISSING:
+        command, purpose = f"tagae doctor --source {mesh}", "find the series that are missing"
+    else:
+        command = "tagae train weights.safetensors --recording FOLDER"
+        purpose = "if this is to stay, train weights on a recording of this mesh (tagae record)"
     return DriftAdviceDocument(
         reference=group[0].measure.reference,
         subject=group[0].subject,
         text=f"{_describe(group)} since {since:%a} {since.day} {since:%b, %H:%M} UTC",
-        command=DOCTOR.format(mesh=mesh) if is_missing else TRAIN,
-        purpose="find the series that are missing"
-        if is_missing
-        else "if this is to stay, train weights on a recording of this mesh (tagae record)",
+        command=command,
+        purpose=purpose,
         since=since,
     )
 

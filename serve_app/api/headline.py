@@ -106,11 +106,8 @@ def impact_text(impact: Impact) -> str:
 
 def budget_text(budget: ErrorBudget, seconds: float) -> str:
     """``has used 12% of the 30-day error budget of shop/front so far (availability 99.9%), at this rate all of it in
-    about 40 min``: the remaining time only if it is less than a day and at least a minute shows the rate.
-
-    Args:
-        seconds: time in which the incident has used it; infinite if it uses no more.
-    """
+    about 40 min``: the remaining time only if it is less than a day and at least a minute shows the rate. ``seconds``:
+    time in which the incident has used it; infinite if it uses no more."""
     objective, limit = budget.objective, budget.objective.latency_seconds
     promise = f"{objective.kind} {100 * objective.target:.6g}%"
     if limit is not None:

@@ -61,11 +61,8 @@ _FULL = 0.95  # utilization of a CPU, from which its node may have none for othe
 
 
 def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
-    """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
-
-    Args:
-        alerts: as in :func:`serve_app.api.headline.headline`.
-    """
+    """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.`` For
+    ``alerts``, see :func:`serve_app.api.headline.headline`."""
     return f"{_next_step(incident, alerts)}."
 
 

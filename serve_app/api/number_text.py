@@ -11,7 +11,7 @@ MIN_SCORE = 0.01  # smaller scores are written as below it
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a quantity is shown: ``round(value * factor)`` to multiples of ``step`` (a power of ten), then ``text``.
+    """The form of a quantity: ``round(value * factor)`` to multiples of ``step`` (a power of ten), then ``text``.
 
     Numbers have two digits, but are never finer than ``step``: smaller differences do not matter on call.
     """
@@ -21,7 +21,7 @@ class Unit:
     step: float
 
     def round_value(self, value: float) -> float:
-        """The number that is shown for a value, in this unit; NaN if there is none."""
+        """The number written for a value, in this unit; NaN if there is none."""
         if not math.isfinite(value):
             return math.nan
         quantity = value * self.factor
@@ -66,7 +66,7 @@ def anomaly_text(score: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """``12%``, ``below 1%``, ``above 99%``: a probability, or a part of a whole, 0 to 1. Only all of it is 100%."""
+    """``12%``, ``below 1%``, ``above 99%``: a probability or share, 0 to 1. Only 1 is 100%."""
     if 0 < share < 0.01:
         return "below 1%"
     return "above 99%" if 0.99 < share < 1 else f"{share:.0%}"

@@ -42,11 +42,8 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
 
 
 def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) -> str:
-    """``47% of its requests fail, usually 0.1%``: a reason as a clause about the service.
-
-    Args:
-        is_named: whether the clause names the suspect, because "its" would be about something else.
-    """
+    """``47% of its requests fail, usually 0.1%``: a reason as a clause about the service, which it names with
+    ``is_named``, because "its" would be about something else."""
     its = f"{service}'s" if is_named else "its"
     if reason.metric == OVERDUE:
         return _overdue_text(reason)

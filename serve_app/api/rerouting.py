@@ -15,7 +15,7 @@ class Route:
     """The destinations of a service's calls, now and before.
 
     Attributes:
-        partial_callees: those of ``lost_callees`` that still get some of the calls.
+        partial_callees: the ``lost_callees`` that still get some of the calls.
     """
 
     new_callees: list[str] = field(default_factory=list)

@@ -129,11 +129,7 @@ def facts_of_kind(suspect: Suspect, kind: IncidentKind) -> list[Reason]:
 
 def is_only_in_a_call(causes: Sequence[Reason]) -> bool:
     """Whether the calls from a caller fail or are slow while the service's own metrics, which include these calls, show
-    hardly anything of it.
-
-    Args:
-        causes: at least one fact of one kind about the service, strongest first.
-    """
+    hardly anything of it; by at least one fact of one kind about the service, strongest first."""
     call = causes[0]
     return (
         bool(call.source)

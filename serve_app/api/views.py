@@ -50,12 +50,8 @@ class Deviations:
 
     @classmethod
     def of(cls, state: MeshState, is_scored: BoolArray, surprise: Surprises, snapshot: MeshSnapshot) -> Self:
-        """The deviations, in the order of the snapshot, from results in the order of the state.
-
-        Args:
-            is_scored: bool ``[N]``, whether a service was scored.
-            surprise: of every series.
-        """
+        """The deviations in the snapshot's order, from the services that were scored (bool ``[N]``) and the surprise of
+        every series, both in the state's order."""
         services = np.where(is_scored, surprise.node.max(axis=1), np.float32(np.nan))
         caller = is_scored[state.edge_index[0]]  # a call is scored with its source
         calls = np.where(caller, surprise.edge.max(axis=1), np.float32(np.nan))
@@ -92,12 +88,8 @@ def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
 def graph_document(
     snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, around: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict; ``msgspec`` writes NaN
-    as null.
-
-    Args:
-        around: only these services with their callers, callees and calls; None: all.
-    """
+    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict; with ``around``, only
+    these services with their callers, callees and calls. ``msgspec`` writes NaN as null."""
     missing = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
     if around is not None:
         missing &= set(around)
@@ -149,12 +141,7 @@ def plan_document(plan: PartitionPlan, state: MeshState, *, members: bool) -> Pl
 
 
 def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDocument:
-    """The weights in use, and their provenance.
-
-    Args:
-        checkpoint: for meshes without their own weights.
-        meshes: digests of the other meshes' weights, by mesh.
-    """
+    """The weights in use and their provenance; ``meshes``: digests of the weights of meshes that have their own."""
     return ModelDocument(
         digest=checkpoint.digest,
         schema_version=SCHEMA.version,

@@ -5,7 +5,9 @@ The headline, the next step and the lists of reasons all take their words from h
 
 import math
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from model.incidents.kind import reason_kind
 from model.snapshot import RATIOS, SHARES_OF_ONE, SignalKind, namespace_of
 from model.verdict import (
     DROPPED,
@@ -21,6 +23,7 @@ from model.verdict import (
     SENT,
     VANISHED,
     WAITS,
+    IncidentKind,
     Reason,
 )
 from serve_app.api.number_text import COUNT, MILLISECONDS, PER_SECOND, PERCENT, SECONDS, Unit
@@ -226,12 +229,8 @@ def wording(metric: str) -> Wording:
 
 
 def fill(text: str, reason: Reason, service: str, *, its: str = "its", **more: str) -> str:
-    """Fill the fields of a text with a reason about a service.
-
-    Args:
-        its: the possessive for the service's requests and calls.
-        more: further fields of the text.
-    """
+    """Fill the fields of a text with a reason about a service and with further ones; ``its`` is the possessive for the
+    service's requests and calls."""
     observed, usual = observed_text(reason), usual_text(reason)
     calls = f"the calls from {reason.source}" if reason.source else f"{its} requests"
     fields = more | {
@@ -255,6 +254,11 @@ def fill(text: str, reason: Reason, service: str, *, its: str = "its", **more: s
 def metric_words(metric: str) -> str:
     """``p99 latency``, ``self time (excluding downstream calls)``."""
     return wording(metric).name or metric.replace("_", " ")
+
+
+def metric_kind(metric: str) -> IncidentKind:
+    """The kind of an incident whose only reason is about this metric, whatever its values."""
+    return reason_kind(Reason(metric=metric, observed=math.nan, expected=math.nan, since=datetime.min))
 
 
 def observed_text(reason: Reason) -> str:

@@ -83,11 +83,7 @@ def api_reference() -> File:
 
 @lru_cache(maxsize=16)  # addresses can have any depth
 def waiting_page(root: str, *, is_starting: bool) -> File:
-    """Return the page that browsers get while the service does not answer: it is starting, restarting or overloaded.
-
-    Args:
-        root: path of the service relative to the address, as in :func:`page`.
-    """
+    """Return the page that browsers get while the service does not answer; ``root`` as in :func:`page`."""
     head, story = (
         ("TAGAE is starting", "This takes up to a minute and a half.")
         if is_starting
@@ -97,12 +93,7 @@ def waiting_page(root: str, *, is_starting: bool) -> File:
 
 
 def render(name: str, root: str = "", **places: str) -> File:
-    """Return a page from the template ``name``.
-
-    Args:
-        root: path of the service relative to the page, as in :func:`page`.
-        places: HTML by the name of its place in the template, ``@name@``.
-    """
+    """Return a page from a template, with HTML in its ``places`` (``@place@``); ``root`` as in :func:`page`."""
     digest, contents = _contents()
     text = contents[name].decode()
     for place, content in places.items():

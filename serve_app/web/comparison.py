@@ -102,8 +102,7 @@ def comparison(
     the most unusual one does not count.
 
     Args:
-        first, second: the periods.
-        focus: compare what belongs to this service, and list it even if it does not differ; None: the whole mesh.
+        focus: compare only this, and list it even if it does not differ; None: the whole mesh.
         days: the same periods on earlier days.
     """
     samples = [first, second, *(sample for pair in days for sample in pair)]
@@ -163,13 +162,8 @@ def _variation(values: FloatArray, median: Array, noise: Array, channels: Sequen
 def _compare(
     typical: Sequence[_Typical], in_focus: BoolArray, always: Sequence[str], metrics: Sequence[str]
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Return the rows in focus that differ, or have a metric that is always listed, and their differences.
-
-    Args:
-        typical: of the first and the second period, then of the same ones on earlier days.
-        in_focus: bool ``[rows]``.
-        always: metrics that are listed even if they do not differ.
-    """
+    """Return the rows in focus (bool ``[rows]``) that differ, or have a metric that is always listed, and their
+    differences. ``typical``: of the first and the second period, then of the same ones on earlier days."""
     first, second, *days = typical
     difference = second.centre - first.centre
     with np.errstate(invalid="ignore"):

@@ -62,7 +62,6 @@ def details(
     """Return JSON of a ``DetailsDocument``.
 
     Args:
-        state: newest state of the mesh.
         snapshots: of the charts, see :func:`span`.
         stored_verdicts: their verdicts, oldest first.
         archived_incidents: incidents of the subject up to the moment, the newest first.

@@ -108,7 +108,7 @@ class CallGroup(Document):
 
 
 class MapInCommon(Document):
-    """What the failing or slow calls of an incident share."""
+    """The property that an incident's failing or slow calls share."""
 
     verb: str = Field(description="what they do: `fail` or `are slow`; empty: it is not known what is usual")
     groups: list[CallGroup] = Field(description="the one that explains most first; empty: they share nothing")
@@ -116,7 +116,7 @@ class MapInCommon(Document):
         description="the first group in words, if it explains more than the first suspect; else empty",
         examples=["All 31 calls out of namespace maps fail, and 2 of 480 others"],
     )
-    next_step: str = Field(description="then what to do instead of the next step of the incident; else empty")
+    next_step: str = Field(description="then what to do instead of the incident's next step; else empty")
     service: str = Field(description="the service of `next_step`; empty: it is about none")
 
 
@@ -228,7 +228,7 @@ class LogLineDocument(Document):
 
 
 class LogsDocument(Document):
-    """What the logs of the mesh say about the service."""
+    """The mesh's logs about the service."""
 
     tool: str = Field(examples=["Loki at loki.example:3100"])
     failed: str = Field(
@@ -251,7 +251,7 @@ class FailingTraceDocument(Document):
 
 
 class TraceDocument(Document):
-    """What the traces of the mesh say about the service."""
+    """The mesh's traces about the service."""
 
     tool: str = Field(examples=["Tempo at tempo.example:3200"])
     failed: str = Field(description="as in `logs`")
@@ -259,7 +259,7 @@ class TraceDocument(Document):
 
 
 class DetailsDocument(Document):
-    """A service, or the calls to it from one caller: its metrics over the kept snapshots, and what belongs to it."""
+    """A service, or the calls to it from one caller, with its metrics over the kept snapshots and its incidents."""
 
     service: ServiceKey
     source: ServiceKey | None = Field(description="the caller, if this is about its calls to the service")
@@ -274,7 +274,7 @@ class DetailsDocument(Document):
     measured_at: Instant | None = Field(description="last snapshot up to the moment with a measurement; null: none")
     requests: float | None = Field(description="number in a snapshot interval at the moment; null: not observed")
     deviation: Deviation
-    times: list[Instant] = Field(description="of the snapshots of the metrics, oldest first, at most 240")
+    times: list[Instant] = Field(description="times of the metrics' snapshots, oldest first, at most 240")
     metrics: list[MetricHistory]
     signals: dict[str, list[float | None]] = Field(
         description="by kind, for the same snapshots: signals of the service, which have no expected values; null: not "

@@ -38,7 +38,6 @@ def metric_histories(
     """Return a ``MetricHistory`` for each metric. Values within ``TAIL_START`` sigmas of the expected one are usual.
 
     Args:
-        state: newest state of the mesh.
         table: of :func:`metric_table`, for T snapshots.
         is_paused: ``[T]``, whether an alert was open at the service before a snapshot, so that its baselines paused.
     """
@@ -80,11 +79,7 @@ def _expectation(
     measurements: tuple[Array, BoolArray, Array], is_paused: BoolArray, filters: Array, channels: Sequence[Channel]
 ) -> NDArray[np.float64]:
     """Return the values that the row's own past predicts for each snapshot, and the bounds of the usual range,
-    ``[3, T, C]`` in the units of the metrics; NaN: unknown.
-
-    Args:
-        measurements: of :func:`_measurements`.
-        filters: of the row in the newest state, ``[13, C]``.
+    ``[3, T, C]`` in the units of the metrics; NaN: unknown. ``filters`` ``[13, C]`` are the row's in the newest state.
     """
     value, is_measured, noise = measurements
     bounds = np.full((3, *value.shape), np.nan)

@@ -29,7 +29,6 @@ def front_door(
 
     Args:
         window: snapshots up to the moment, oldest first, at least one.
-        entry_points: of the mesh, by name.
         calm: snapshots before the moment without an incident, oldest first; they show what is usual.
     """
     newest = window[-MAX_SNAPSHOTS:]
@@ -83,14 +82,7 @@ def way_in(
     first: str, hops: Collection[Hop], names: Sequence[str], edge_index: IntArray, entry_points: Collection[str]
 ) -> list[str]:
     """Return the services on the shortest way from the front door to the first suspect, both included; empty if the
-    incident reached no entry point.
-
-    Args:
-        first: the first suspect.
-        hops: how the incident spread.
-        names: of the services, ``[N]``.
-        edge_index: the calls between them, ``[2, E]``.
-    """
+    incident, which spread along ``hops``, reached no entry point. ``names`` and ``edge_index`` are as in the map."""
     entries = {names[row] for row in np.flatnonzero(find_entry_points(names, edge_index, entry_points)).tolist()}
     nearer = {hop.far: hop.near for hop in hops if not hop.is_down}
     way = [next((name for name in (first, *nearer) if name in entries), "")]

@@ -64,12 +64,7 @@ read_incident = msgspec.json.Decoder(ListedIncident).decode
 
 
 def timeline(stored_verdicts: Sequence[StoredVerdict], window: Sequence[MeshSnapshot]) -> bytes:
-    """Return JSON of a ``TimelineDocument``.
-
-    Args:
-        stored_verdicts: the verdicts to return, oldest first.
-        window: all kept snapshots, at least one; they hold the planned changes.
-    """
+    """Return JSON of a ``TimelineDocument``: verdicts, oldest first, and the planned changes of all kept snapshots."""
     verdicts = [read_verdict(verdict.document) for verdict in stored_verdicts]
     times = {verdict.observed_at for verdict in verdicts}
     columns: dict[str, Any] = {
@@ -131,11 +126,8 @@ def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray
 def metric_tables(
     period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of T snapshots.
-
-    Args:
-        places: of these snapshots among those of ``rows``.
-    """
+    """Return the metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of T snapshots that
+    have these places in ``rows``."""
     nodes = np.full((len(period), len(rows.services), len(NODE_METRICS)), np.nan, np.float32)
     edges = np.full((len(period), rows.calls.shape[1], len(EDGE_METRICS)), np.nan, np.float32)
     for t, (snapshot, place) in enumerate(zip(period, places, strict=True)):

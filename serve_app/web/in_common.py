@@ -73,10 +73,7 @@ class _Group:
 
 def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: IncidentDocument) -> dict[str, Any]:
     """Return a ``MapInCommon`` for an incident open in a snapshot; without groups if its calls share nothing.
-
-    Args:
-        before: snapshots before this one, oldest first.
-    """
+    ``before`` has earlier snapshots, oldest first."""
     document: dict[str, Any] = {"verb": "", "groups": [], "fact": "", "next_step": "", "service": ""}
     earlier = [moment for moment in before if moment.observed_at < incident.since][-BEFORE:]
     if not earlier:

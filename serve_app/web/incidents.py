@@ -108,7 +108,7 @@ class IncidentViews:
         team: str | None,
         excluded_ids: Set[str] = frozenset(),
     ) -> list[ArchivedIncidentDocument]:
-        """Return the open incidents that match, without those of ``excluded_ids``."""
+        """Return the open incidents that match and are not in ``excluded_ids``."""
         incidents = [
             incident
             for incident in newest.incidents

@@ -152,7 +152,7 @@ class PastQueries:
         return Moment(snapshot, unknown, Status.PARTIAL, incidents, _suspects(incidents), PROMETHEUS, step)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
-        """Return JSON of the differences between two periods; with ``service``, those of this service, its other
+        """Return JSON of the differences between two periods; with ``service``, only for this service, its other
         versions, and its callers.
 
         Raises:

@@ -56,9 +56,7 @@ class PageQueries:
     """The page's queries. They run in one thread: a second request for a map waits, and finds it in the cache.
 
     Each raises ``UnknownMesh`` for a mesh without a verdict, and ``UnknownInstant`` for a moment that is not stored.
-
-    Args:
-        owner_patterns: returns the owner patterns in a mesh's settings; None: there are none.
+    ``owner_patterns`` returns the owner patterns in a mesh's settings.
     """
 
     def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
@@ -152,8 +150,8 @@ class PageQueries:
     def _calm(
         self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
     ) -> list[MeshSnapshot]:
-        """Return those of the snapshots without an incident (notices do not count), oldest first. In an incident that
-        is longer than all of them, return the stored minutes before it."""
+        """Return the snapshots without an incident (notices do not count), oldest first. In an incident that is longer
+        than all of them, return the stored minutes before it."""
         if not snapshots:
             return []
         query = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)

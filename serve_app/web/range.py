@@ -84,9 +84,6 @@ def usual_range(before: PastSeries, steps: RangeSteps) -> Band:
 
     The detector's own expectation (``expectation.py``) needs each snapshot, so only the details of a service have it.
     For earlier weeks, the history has minutes. Their quantiles need no model, and follow daily traffic.
-
-    Args:
-        before: rows of the days before the period.
     """
     shape = len(steps.times), before.values.shape[1]
     low, high = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)

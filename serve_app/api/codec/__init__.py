@@ -40,11 +40,7 @@ MEDIA_TYPES = (JSON, ARROW)
 
 
 def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None = None) -> MeshSnapshot:
-    """Decode a body with one snapshot.
-
-    Args:
-        media_type: one of ``MEDIA_TYPES``.
-        limits: None for any size.
+    """Decode a body with one snapshot, of any size if ``limits`` is None.
 
     Raises:
         MalformedDocument: the body is not in the given format.

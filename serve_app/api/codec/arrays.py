@@ -54,12 +54,9 @@ def table_of_signals(snapshot: MeshSnapshot) -> NDArray[np.float32]:
 def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any) -> MeshSnapshot:
     """Call :meth:`MeshSnapshot.create` with the documents' stricter rules for names and values.
 
-    Args:
-        observed_at, changes, policies: as in the document.
-
     Raises:
         InvalidDocument: lists the mistakes and their places in the document.
-        NeedsFullCheck: there is a mistake in one of the first three.
+        NeedsFullCheck: there is a mistake in the first three, which are as in the document.
     """
     try:
         at = INSTANT.validate_python(observed_at)

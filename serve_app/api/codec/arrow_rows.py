@@ -83,12 +83,9 @@ def add_rows(values: dict[str, Any], large_lists: dict[str, pa.Array], body_size
     """A row's document: its small fields, and its services and calls as lists. Null fields are omitted, since Arrow
     structs always have all fields; call ends that are positions become service names.
 
-    Args:
-        body_size: bytes.
-
     Raises:
         InvalidDocument: a value that Python cannot represent.
-        DocumentTooLarge: they need too much memory for a body of this size.
+        DocumentTooLarge: they need too much memory for a body of ``body_size`` bytes.
     """
     size = sum(map(expanded_size, large_lists.values()))
     if WEIGHT * size > memory_budget(body_size):

@@ -51,10 +51,7 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
 
 
 def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnapshot:
-    """Read what :func:`pack_snapshot` wrote.
-
-    Args:
-        last: a snapshot of the same mesh. If it has the same services and calls, they are shared.
+    """Read what :func:`pack_snapshot` wrote; share services and calls with ``last`` if it has the same ones.
 
     Raises:
         CorruptState: the bytes are something else.

@@ -72,10 +72,7 @@ def require_not_ahead(observed_at: datetime, now: datetime, max_seconds: float) 
 
 
 def check_document(document: Any, limits: Limits) -> None:
-    """Report a document's mistakes, up to ``ERRORS_LISTED``. The snapshot itself checks values and names.
-
-    Args:
-        document: dicts, lists, strings and numbers.
+    """Report the mistakes in a parsed document, up to ``ERRORS_LISTED``. The snapshot itself checks values and names.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.

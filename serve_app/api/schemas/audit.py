@@ -10,15 +10,15 @@ class AuditRecordDocument(Document):
 
     id: str = Field(description="of the record", examples=["Zk3v0Q5kQ2y1bB0s"])
     at: Instant
-    user: str = Field(description="name of the token or of the user; empty: unknown", examples=["ada"])
-    subject: str = Field(description="of the user at the OpenID provider, where names can change; empty: none")
+    user: str = Field(description="name of the token or user; empty: unknown", examples=["ada"])
+    subject: str = Field(description="the user's at the OpenID provider, where names can change; empty: none")
     way: str = Field(
         description="how the user was identified: `token`, `oidc`, `proxy` or `anonymous`; empty: not at all"
     )
     action: str = Field(description="name of the operation, or `sign_in`, `sign_out`", examples=["add_mute"])
     route: str = Field(description="method and path", examples=["POST /v1/meshes/{mesh}/mutes"])
     mesh: str = Field(description="empty: none", examples=["shop"])
-    names: list[str] = Field(description="of what was changed: ids, versions, services", examples=[["shop/cart"]])
+    names: list[str] = Field(description="what was changed: ids, versions, services", examples=[["shop/cart"]])
     address: str = Field(description="of the client, behind trusted proxies too")
     request: str = Field(description="`X-Request-ID` of the request, or a random id")
     status: int | None = Field(

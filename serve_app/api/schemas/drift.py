@@ -19,7 +19,7 @@ class DriftMeasureDocument(Document):
     )
     kind: str = Field(
         description="`values`: population stability index; `tails`: decades by which tails are entered more often; "
-        "`missing`: increase of the share of values that are missing; "
+        "`missing`: increase of the share of missing values; "
         "`calls`: share of the calls that were first made in the last four days",
         examples=["values"],
     )
@@ -37,7 +37,7 @@ class DriftMeasureDocument(Document):
 
 
 class DriftAdviceDocument(Document):
-    """A drift in words, and the command to run."""
+    """A drift in words, and a command to run."""
 
     reference: str = Field(description="as in a measure", examples=["training"])
     subject: str = Field(description="what drifts", examples=["latencies"])
@@ -82,7 +82,7 @@ class DataQualityDocument(KeptDocument):
     @computed_field(description="`constant` in words; empty: there is none")  # type: ignore[prop-decorator]
     @property
     def constant_text(self) -> str:
-        """``30 metrics never change, such as active connections of shop/cart``. It is no fault: some are constant."""
+        """``30 metrics never change, such as active connections of shop/cart``. Some metrics are rightly constant."""
         if not self.constant:
             return ""
         name = f"{metric_words(self.constant[0].metric)} of {self.constant[0].service}"
@@ -93,8 +93,8 @@ class DataQualityDocument(KeptDocument):
 class DriftDocument(KeptDocument):
     """How far a mesh is from training and from its own last week."""
 
-    judged_until: Instant | None = Field(description="end of the newest block of six hours; null before the first")
-    days: int = Field(ge=0, le=7, description="of its own week that are known; it is compared from the fifth on")
+    judged_until: Instant | None = Field(description="end of the newest six-hour block; null before the first")
+    days: int = Field(ge=0, le=7, description="known days of its own week; it is compared from the fifth on")
     advice: list[DriftAdviceDocument] = Field(description="the oldest first; empty: nothing drifts")
     measures: list[DriftMeasureDocument]
     quality: DataQualityDocument

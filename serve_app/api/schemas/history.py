@@ -38,8 +38,8 @@ class RangeMetric(Document):
     high: list[float | None] | None = Field(None, description="highest row of each step")
     expected: RangeBand | None = Field(
         None,
-        description="what 96% of the rows within half an hour of the same time of day were on up to 14 days before the "
-        "range; what the detector expects is in `details`",
+        description="range of 96% of the rows within half an hour of this time of day on up to 14 days before; the "
+        "detector's expected values are in `details`",
     )
 
 

@@ -12,12 +12,12 @@ class SeenBeforeDocument(Document):
     """Earlier incidents in the archive that resemble an incident: the same first suspect and kind, or mostly the same
     likely suspects."""
 
-    times: int = Field(ge=1, description="how many")
-    last: Instant = Field(description="when the newest of them began")
-    incidents: list[str] = Field(description="ids of the newest of them, at most five, the newest first")
+    times: int = Field(ge=1, description="number of them")
+    last: Instant = Field(description="start of the newest one")
+    incidents: list[str] = Field(description="ids, at most five, the newest first")
     text: str = Field(description="the same in words", examples=["Seen before: 3 times, last on Tue 17 Nov 14:05 UTC"])
     helped: list[KeptActionDocument] = Field(
-        [], description="what helped then, by people (`done`): at most five, of the newest incident first"
+        [], description="people's actions that helped then (`done`): at most five, by incident, the newest first"
     )
 
 
@@ -39,8 +39,8 @@ class ArchivedIncidentDocument(IncidentDocument, KeptDocument):
         description="true: it was over in the past that the service read when the mesh was new; no notification was "
         "sent",
     )
-    feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
-    actions: list[KeptActionDocument] = Field([], description="of people on it, oldest first")
+    feedback: KeptFeedbackDocument | None = Field(None, description="people's feedback; null: none")
+    actions: list[KeptActionDocument] = Field([], description="people's actions, oldest first")
     seen_before: SeenBeforeDocument | None = Field(
         None, description="incidents before it that resemble it; null: none, or the list is of a period"
     )

@@ -31,7 +31,7 @@ class ModelCard(KeptDocument):
     """A model without its weights. The registry has one card beside each weights file."""
 
     version: ModelVersion
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the file of weights")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the weights file")
     size_bytes: int = Field(ge=0, description="size of this file")
     created_at: Instant
     parent: ModelVersion | None = Field(None, description="version that it was made to replace; null: unknown")
@@ -153,7 +153,7 @@ class BlockDocument(KeptDocument):
     same_culprit: int = Field(0, description="snapshots in which both did, with the same first suspect")
     candidate_alerts: int = Field(0, description="alerts that began")
     baseline_alerts: int = 0
-    score_difference: float = Field(0.0, description="sum of the mesh scores of the candidate less the baseline's")
+    score_difference: float = Field(0.0, description="sum of the candidate's mesh scores less the baseline's")
     candidate_failed: int = Field(0, description="further snapshots, which the candidate could not score in full")
     baseline_failed: int = Field(0, description="further snapshots, which the baseline could not score in full")
 
@@ -188,14 +188,12 @@ class ComparisonOfModels(Document):
     days: float = Field(ge=0, description="of all meshes together")
     candidate_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
     baseline_alerts_per_day: IntervalDocument = Field(description="of one mesh, on average")
-    budget_per_day: float | None = Field(description="of alerts of one mesh, on average; null: unknown")
+    budget_per_day: float | None = Field(description="alert budget of one mesh, on average; null: unknown")
     same_status: IntervalDocument = Field(description="share of the snapshots in which both models, or neither, alert")
     same_culprit: IntervalDocument = Field(
         description="share of the snapshots in which both alert with the same suspect"
     )
-    score_difference: IntervalDocument = Field(
-        description="mean of the mesh scores of the candidate less the baseline's"
-    )
+    score_difference: IntervalDocument = Field(description="mean of the candidate's mesh scores less the baseline's")
     candidate_failed: IntervalDocument = Field(
         IntervalDocument(), description="share of the attempts that the candidate could not score in full"
     )

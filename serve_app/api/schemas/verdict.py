@@ -29,12 +29,12 @@ class ReasonDocument(Document):
     """Why a service is suspected. Null means "no value", such as the observed value of a service that disappeared."""
 
     metric: str = Field(
-        description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
+        description="name of a metric or signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
         "`dropped_calls`: calls into it that its caller suddenly no longer makes; `moved_calls`: calls that it did not "
         "make before (values in requests/s); `outgoing_latency`, `outgoing_errors`: all calls that it makes are slow, "
         "or fail, though what it calls is well (values: their median latency in seconds, or the share that fails); "
-        "`namespace_outgoing_latency`, `namespace_outgoing_errors`: all calls out of the services of its namespace are "
+        "`namespace_outgoing_latency`, `namespace_outgoing_errors`: all calls out of its namespace's services are "
         "slow, or fail; `namespace_incoming_latency`, `namespace_incoming_errors`: all calls to these services; "
         "`overdue_work`: work that it does at regular times did not run (values in seconds: since it last began, and "
         "between two such times)"
@@ -102,7 +102,7 @@ class ImpactDocument(Document):
         None,
         ge=0,
         le=1,
-        description="upper estimate of the share of requests into the mesh that reach an origin of the incident (its "
+        description="upper estimate of the share of front-door requests that reach an origin of the incident (its "
         "first suspect, and affected services that call no affected one), by the calls before it; null: unknown",
     )
     harmed_share: float | None = Field(
@@ -163,8 +163,8 @@ class IncidentDocument(Document):
     kind: str = Field(
         "unclear",
         description="what is wrong with the first suspect: `slow`, `failing`, `gone`, `sends_too_many_calls`, "
-        "`overloaded`, `resources`, `rerouted`, `calls_dropped`, `telemetry_missing` or `unclear`; of an incident of "
-        "traffic: `traffic_lost` or `traffic_surge`; may change",
+        "`overloaded`, `resources`, `rerouted`, `calls_dropped`, `telemetry_missing` or `unclear`; of a traffic "
+        "incident: `traffic_lost` or `traffic_surge`; may change",
         examples=["sends_too_many_calls"],
     )
     title: str = Field(
@@ -197,7 +197,7 @@ class IncidentDocument(Document):
     origins: list[ServiceKey] = Field(
         default_factory=list,
         description="services where it likely began: its first suspect, all with separate faults, all of a namespace "
-        "that suffers as one, or two callers that have each other's callees; empty for an incident of traffic, and in "
+        "that suffers as one, or two callers that have each other's callees; empty for a traffic incident, and in "
         "verdicts of earlier versions",
         examples=[["shop/cart"]],
     )
@@ -211,8 +211,7 @@ class IncidentDocument(Document):
     impact: ImpactDocument | None = Field(None, description="how far it reaches; null: unknown")
     scope: str = Field(
         "",
-        description="of an incident of traffic: `*` for the mesh, `namespace/*`, or the name of one entry point; else "
-        "empty",
+        description="of a traffic incident: `*` for the mesh, `namespace/*`, or the name of an entry point; else empty",
         examples=["*", "shop/*", "shop/gateway"],
     )
     team: str = Field(
@@ -223,7 +222,7 @@ class IncidentDocument(Document):
     contact: str = Field("", description="where to reach this team; empty: not known", examples=["#checkout"])
     teams: list[str] = Field([], description="teams that own its affected services, those with the most services first")
     error_budgets: list[ErrorBudgetDocument] = Field(
-        [], description="what it has used of the error budgets of front doors, the most used first; see the objectives"
+        [], description="front doors' error budgets that it has used, the most used first; see the objectives"
     )
 
     @property
@@ -294,12 +293,12 @@ class ReconstructionDocument(Document):
     loss: float = Field(
         ge=0,
         le=1,
-        description="reconstruction loss: how badly the embeddings of the services explain which services call which",
+        description="reconstruction loss: how badly the services' embeddings explain which services call which",
     )
     drift: float | None = Field(
         ge=0,
-        description="embedding displacement: distance of the mean embedding of the services from its mean over the "
-        "window, in its standard deviations; null before ten snapshots",
+        description="embedding displacement: distance of the services' mean embedding from its mean over the window, "
+        "in its standard deviations; null before ten snapshots",
     )
     loss_threshold: float | None = Field(
         description="percentile of the loss over history without incidents; null before ten snapshots"
@@ -319,12 +318,11 @@ class VerdictDocument(Document):
     """The detector's result for one snapshot."""
 
     observed_at: Instant
-    sequence: int = Field(ge=0, description="number of snapshots of this mesh, including this one")
+    sequence: int = Field(ge=0, description="number of the mesh's snapshots, including this one")
     status: str = Field(
         description="`anomalous` while an incident other than a notice is open; `partial`: no incident found, but some "
-        "services were not scored, or the telemetry of more than a twentieth is missing; `warming_up`: too few "
-        'snapshots so far; else `normal`. With `alert.reconstruction = "alert"` also `anomalous` while the mesh as a '
-        "whole exceeds its history",
+        "services were not scored, or more than 5% are silent; `warming_up`: too few snapshots so far; else `normal`. "
+        'With `alert.reconstruction = "alert"` also `anomalous` while the mesh as a whole exceeds its history',
         examples=["normal"],
     )
     mesh_score: float = Field(
@@ -350,8 +348,8 @@ class VerdictDocument(Document):
     )
     lost: list[str] = Field(
         [],
-        description="ids of incidents that this verdict closed because nothing was seen of them for too long; how they "
-        "ended is unknown",
+        description="ids of incidents that this verdict closed because no data about them was received for too long; "
+        "their outcome is unknown",
     )
     replayed: bool = Field(
         False,

@@ -21,7 +21,7 @@ class PartDocument(Document):
 
 
 class PlanQuality(Document):
-    """How good a plan is; a mesh in one part has cuts of 0, balance 1 and replication 1."""
+    """The quality of a plan; a mesh in one part has cuts of 0, balance 1 and replication 1."""
 
     traffic_cut: float = Field(ge=0, le=1, description="share of the traffic between services of different parts")
     call_cut: float = Field(ge=0, le=1, description="share of the calls between services of different parts")
@@ -30,7 +30,7 @@ class PlanQuality(Document):
 
 
 class PlanDocument(Document):
-    """How a mesh is partitioned in its newest snapshot. Recently absent services and calls still count."""
+    """The partition of a mesh in its newest snapshot. Recently absent services and calls still count."""
 
     observed_at: Instant
     services: int = Field(ge=0)
@@ -86,13 +86,13 @@ class ModelDocument(Document):
     schema_version: int = Field(description="of the features")
     features: FeatureSchemaDocument
     architecture: dict[str, float] = Field(description="sizes of the network, by name")
-    parameters: int = Field(ge=0, description="number of parameters of the network and the meta-model")
+    parameters: int = Field(ge=0, description="number of parameters in the network and the meta-model")
     provenance: dict[str, str] = Field(description="how the weights were made: seed, data, steps, versions")
-    meshes: dict[str, str] = Field(description="digest of the weights of meshes that have their own, by mesh")
+    meshes: dict[str, str] = Field(description="digests of the weights of meshes that have their own, by mesh")
 
 
 class MeshDocument(Document):
-    """One line of the list of meshes."""
+    """A mesh in the list of meshes."""
 
     mesh: str = Field(examples=["prod-eu"])
     services: int = Field(ge=0, description="in the newest snapshot")

@@ -36,10 +36,9 @@ def spread(
 
     Breadth first through affected services only: against the direction of calls, then along it to the remaining ones.
     Each service is reached by the shortest path; of several, by the busiest call. Empty without an origin, or if no
-    affected service is connected with one.
+    affected service is connected with one. It does not spread from one origin to another.
 
     Args:
-        origins: services where it began; it does not spread from one to another.
         names: of the graph's services, ``[N]``.
         edge_index: its calls, ``[2, E]``.
         rates: their requests/s, ``[E]``.

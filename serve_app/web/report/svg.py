@@ -111,13 +111,8 @@ def picture(width: float, height: float, title: str, about: str, name: str, *con
 
 
 def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> Scale:
-    """Return a scale from zero, or a logarithmic one if a few scores dwarf all others.
-
-    Args:
-        score: ``[T]``.
-        threshold: ``[T]``, NaN without a threshold.
-        bottom, top: pixels.
-    """
+    """Return a scale from zero for scores and thresholds ``[T]`` (NaN: none), or a logarithmic one if a few scores
+    dwarf all others."""
     values = np.concatenate([score, threshold[np.isfinite(threshold)]])
     high, usual = float(values.max()), float(np.median(values[values > 0])) if (values > 0).any() else 0.0
     if usual and high > DWARFED * usual:
@@ -129,11 +124,7 @@ def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> 
 
 def instants(begin: datetime, end: datetime, scale: Scale) -> list[tuple[float, str]]:
     """Return the labels of a time axis with their pixels: as many round times as it has room for; midnight is a date.
-
-    Args:
-        begin, end: in the zone whose times are round.
-        scale: of seconds after ``begin``.
-    """
+    The scale is of seconds after ``begin``, in whose zone the times are round."""
     start, stop = begin.replace(tzinfo=UTC), begin.replace(tzinfo=UTC) + (end - begin)
     room = LABEL_WIDTH * (scale.high - scale.low) / (scale.end - scale.start)
     every = next((interval for interval in NICE if interval.total_seconds() >= room), NICE[-1])

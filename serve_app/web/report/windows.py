@@ -32,12 +32,7 @@ class IncidentWindow:
 def worst_window(
     moments: Iterable[ScoredSnapshot], is_selected: Callable[[IncidentWindow], bool] = lambda _: True
 ) -> IncidentWindow | None:
-    """Return the window of the worst selected incident; None if there is none.
-
-    Args:
-        moments: all snapshots, oldest first; those outside windows are dropped.
-        is_selected: whether an incident that is over can be chosen.
-    """
+    """Return the window of the worst selected incident among all snapshots, oldest first; None if there is none."""
     recent: deque[ScoredSnapshot] = deque(maxlen=BEFORE)
     passing: dict[str, IncidentWindow] = {}
     over: list[IncidentWindow] = []  # the worst one so far, if there is one
