@@ -200,7 +200,7 @@ class MeshRepository:
         and window are stored.
 
         Returns:
-            The entry as it is stored now.
+            The entry with its newest full state and history end.
         """
         if _is_compaction_due(entry, keep):
             entry = self._compact(mesh, entry)
