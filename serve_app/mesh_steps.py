@@ -32,7 +32,7 @@ from serve_app.observability import spans
 from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
-from serve_app.stores.connections import Connections
+from serve_app.stores.documents import Connections
 from serve_app.stores.repository import Change, Incident, MeshRepository
 from serve_app.stores.scored_snapshot import StoredVerdict, drift_gauges
 

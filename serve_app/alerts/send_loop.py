@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 from serve_app.alerts.event_queue import EventQueue
@@ -45,8 +46,9 @@ class SendLoop:
         """Send until :meth:`close` is called and nothing is waiting."""
         while True:
             self._news.clear()
-            reply = await self._try()
+            reply = await self._try(self.receiver.send)
             if reply is not None and reply.failed:
+                self._instruments.count(NOTIFICATIONS_FAILED, receiver=self.receiver.kind, reason=reply.failed)
                 await self._pause(reply)
             elif reply is None or not self.receiver.count_waiting():
                 if self._closing.is_set() and not self.receiver.count_waiting():
@@ -54,7 +56,7 @@ class SendLoop:
                 if time.monotonic() < self._check_due:
                     await self._idle()
                 else:
-                    await self._check()
+                    await self._try(self.receiver.check)
 
     def status(self) -> ReceiverStatus:
         newest, receiver = self._newest, self.receiver
@@ -67,25 +69,15 @@ class SendLoop:
         self._closing.set()
         self._news.set()
 
-    async def _try(self) -> Reply | None:
+    async def _try(self, request: Callable[[], Awaitable[Reply | None]]) -> Reply | None:
         try:
-            reply = await self.receiver.send()
+            reply = await request()
         except Exception as error:  # a bug with one endpoint must stop neither its loop nor the others
-            log.exception("%s: unexpected error while sending", self.receiver.name)
+            log.exception("%s: unexpected error", self.receiver.name)
             reply = Reply("broken", detail=type(error).__name__)
         if reply is not None:
-            if reply.failed:
-                self._instruments.count(NOTIFICATIONS_FAILED, receiver=self.receiver.kind, reason=reply.failed)
             self._note(reply)
         return reply
-
-    async def _check(self) -> None:
-        try:
-            reply = await self.receiver.check()
-        except Exception as error:  # as above
-            log.exception("%s: unexpected error while checking", self.receiver.name)
-            reply = Reply("broken", detail=type(error).__name__)
-        self._note(reply)
 
     async def _idle(self) -> None:
         seconds = min(self.receiver.next_in(), self._check_due - time.monotonic())

@@ -6,7 +6,7 @@ import uuid
 import msgspec
 
 from serve_app.alerts.alert import AlertState
-from serve_app.errors import CorruptState, StoreConflict, StoreFull
+from serve_app.errors import StoreConflict, StoreFull
 from serve_app.stores.state_store import StateStore
 
 NAME = "notifications"
@@ -31,11 +31,15 @@ class AlertStorage:
 
     def read(self) -> AlertState:
         """Read the stored state, and become its writer. It is empty if there is none, or another version wrote it."""
-        state = self._claim()
+        content = self._claim()
         try:
-            return AlertState() if state is None else decode_state(state)
-        except CorruptState as error:
-            log.error("%s: %s; the next verdict sends open incidents again", self.name, error)
+            return AlertState() if content is None else msgspec.json.decode(content, type=AlertState)
+        except msgspec.MsgspecError as error:
+            log.error(
+                "%s: expected the state of this version, got %s; the next verdict sends open incidents again",
+                self.name,
+                error,
+            )
             return AlertState()
 
     def write(self, state: AlertState) -> None:
@@ -44,7 +48,7 @@ class AlertStorage:
         Raises:
             StoreConflict: another process has taken over. Send nothing more.
         """
-        content = encode_state(state)
+        content = msgspec.json.encode(state)
         try:
             self._write(content)
         except StoreConflict as error:
@@ -69,7 +73,7 @@ class AlertStorage:
             state = document.content.partition(b"\n")[2] if document.revision else None
             self._revision = document.revision
             try:
-                self._write(encode_state(AlertState()) if state is None else state)
+                self._write(msgspec.json.encode(AlertState()) if state is None else state)
             except StoreConflict:
                 continue
             except StoreFull as error:  # stops no alert; this process writes once there is space
@@ -78,20 +82,3 @@ class AlertStorage:
 
     def _write(self, state: bytes) -> None:
         self._revision = self._store.write_document(NAME, self._owner + b"\n" + state, revision=self._revision)
-
-
-def encode_state(state: AlertState) -> bytes:
-    """Return the document's content after the owner's line."""
-    return msgspec.json.encode(state)
-
-
-def decode_state(content: bytes) -> AlertState:
-    """Read what :func:`encode_state` wrote.
-
-    Raises:
-        CorruptState: it has another form, for example of another version.
-    """
-    try:
-        return msgspec.json.decode(content, type=AlertState)
-    except msgspec.MsgspecError as error:
-        raise CorruptState(f"notifications: expected the state of this version, got {error}") from None

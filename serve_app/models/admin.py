@@ -49,7 +49,7 @@ class ModelAdmin:
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
     def in_use(self, meshes: frozenset[str] | None = None) -> ModelDocument:
-        """Return the model of all meshes, and those of visible meshes with their own."""
+        """Return the model of all meshes, and the own models of visible meshes."""
         digests = {mesh: checkpoint.digest for mesh, checkpoint in self._models.weights.by_mesh.items()}
         versions = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
         visible = {mesh: version for mesh, version in versions.items() if _is_among(meshes, mesh)}

@@ -73,15 +73,14 @@ class Details:
     def unpack(cls, content: bytes) -> Self:
         return msgspec.msgpack.decode(zlib.decompress(content), type=cls)
 
-    def read(self) -> list[ScoredSnapshot]:
-        mesh_size = self.services, self.calls
+    def read(self, before: datetime | None = None) -> list[ScoredSnapshot]:
+        """Return the moments, or only those before a time."""
+        size = self.services, self.calls
+        verdicts = [StoredVerdict(self.services, moment.verdict, moment.deviations) for moment in self.moments]
         return [
-            ScoredSnapshot(
-                unpack_snapshot(moment.snapshot),
-                StoredVerdict(self.services, moment.verdict, moment.deviations),
-                mesh_size,
-            )
-            for moment in self.moments
+            ScoredSnapshot(unpack_snapshot(moment.snapshot), verdict, size)
+            for moment, verdict in zip(self.moments, verdicts, strict=True)
+            if before is None or verdict.head.observed_at < before
         ]
 
 
@@ -129,7 +128,7 @@ def archive(
     details, old_document = Details(0, 0, (), ()), None
     if before is not None:
         details, old_document = Details.unpack(before.details), unpack_document(before.document)
-    snapshots = [*(snapshot for snapshot in details.read() if snapshot.at < window[0].at), *window]
+    snapshots = [*details.read(window[0].at), *window]
     course = {i: fields for i, snapshot in enumerate(snapshots) if (fields := snapshot.find(incident)) is not None}
     first, last = min(course), max(course)
     # While an incident is over except for a pause, its headline says so.

@@ -50,9 +50,13 @@ class AuditFilter:
     before: str | None = None
 
     def matches(self, record: AuditRecordDocument) -> bool:
-        texts = ((self.user, record.user), (self.mesh, record.mesh), (self.action, record.action))
-        is_in_time = (self.since is None or record.at >= self.since) and (self.until is None or record.at < self.until)
-        return is_in_time and all(expected is None or expected == actual for expected, actual in texts)
+        return (
+            (self.since is None or record.at >= self.since)
+            and (self.until is None or record.at < self.until)
+            and self.user in (None, record.user)
+            and self.mesh in (None, record.mesh)
+            and self.action in (None, record.action)
+        )
 
 
 @dataclass(slots=True)

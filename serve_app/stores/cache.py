@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import islice
 from threading import RLock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -30,8 +30,7 @@ PATIENCE_INTERVALS = 3.0  # without a snapshot before a mesh loses value
 MARGIN = 1.1  # factor by which a new mesh must be worth more to displace another: small differences fluctuate
 
 
-@dataclass(frozen=True, slots=True)
-class FullState:
+class FullState(NamedTuple):
     """A mesh's sequence and revision when its state was last stored in full."""
 
     sequence: int

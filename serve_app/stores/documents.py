@@ -1,4 +1,5 @@
-"""Small documents of the service, which several processes change with compare-and-set."""
+"""Small documents of the service: connected meshes and revoked ids. Several processes change them with
+compare-and-set."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from serve_app.errors import StoreConflict
 from serve_app.stores.state_store import StateStore
 
 ATTEMPTS = 20  # while other processes change the document, too
-ENDED = "access/ended"
+CONNECTIONS, ENDED = "connections", "access/ended"
 T = TypeVar("T")
 
 
@@ -68,3 +69,40 @@ class EndedIds:
     def _valid(self, content: bytes) -> dict[str, float]:
         ids: dict[str, float] = json.loads(content or b"{}")
         return {id: until for id, until in ids.items() if until > self._now()}
+
+
+class Connections:
+    """The meshes that people connect on the page, each with the address of its Prometheus. All processes share them.
+
+    Methods raise the errors of :func:`change_document`.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    def all(self) -> dict[str, str]:
+        return _read_addresses(self._store.read_document(CONNECTIONS).content)
+
+    def add(self, mesh: str, prometheus: str) -> None:
+        def change(content: bytes) -> tuple[bytes, None]:
+            return _write_addresses({**_read_addresses(content), mesh: prometheus}), None
+
+        change_document(self._store, CONNECTIONS, change)
+
+    def remove(self, mesh: str) -> bool:
+        """Remove a mesh, and return whether it was connected."""
+
+        def change(content: bytes) -> tuple[bytes | None, bool]:
+            addresses = _read_addresses(content)
+            return (_write_addresses(addresses), True) if addresses.pop(mesh, None) else (None, False)
+
+        return change_document(self._store, CONNECTIONS, change)
+
+
+def _read_addresses(content: bytes) -> dict[str, str]:
+    addresses: dict[str, str] = json.loads(content or b"{}")
+    return addresses
+
+
+def _write_addresses(addresses: dict[str, str]) -> bytes:
+    return json.dumps(addresses).encode() if addresses else b""

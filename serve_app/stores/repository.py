@@ -187,7 +187,7 @@ class MeshRepository:
         and window are stored.
 
         Returns:
-            The entry as it is stored now.
+            The entry with its newest full state and history end.
         """
         if _is_compaction_due(entry, keep):
             entry = self._compact(mesh, entry)
@@ -197,15 +197,10 @@ class MeshRepository:
         state, full = entry.mesh.state, entry.full
         if full is None or not entry.steps:
             return entry
-        new_full = FullState(state.sequence, entry.revision)
         is_written = self.store.compact(
-            mesh,
-            pack_state(state),
-            sequence=new_full.sequence,
-            revision=new_full.revision,
-            full=(full.sequence, full.revision),
+            mesh, pack_state(state), sequence=state.sequence, revision=entry.revision, full=full
         )
-        return replace(entry, full=new_full) if is_written else entry
+        return replace(entry, full=FullState(state.sequence, entry.revision)) if is_written else entry
 
     def _is_history_due(self, entry: CachedMesh, keep: int) -> bool:
         """Return whether the history may lack a finished block."""
@@ -233,7 +228,7 @@ class MeshRepository:
         scored = [item for item in match_verdicts(window, verdicts) if unix(item.at) < begin]
         if scored:
             update = HistoryWriter(self._history, sizes, read).update(scored, window[-1].observed_at, block)
-            if not self.store.write_history(mesh, update, full=(full.sequence, full.revision)):
+            if not self.store.write_history(mesh, update, full=full):
                 return entry
         return replace(entry, history_end=begin)
 

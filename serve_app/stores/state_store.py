@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from threading import Lock
 
 from serve_app.errors import CorruptState, StoreConflict, TooManyMeshes
@@ -61,18 +62,17 @@ class StateStore:
     """
 
     def __init__(self, database: RowStore, *, max_meshes: int | None = None, archive: Retention | None = None) -> None:
-        self._database, self._is_of_this_version = database, False
-        self._max_meshes, self._archive = max_meshes, archive
+        self._database, self._max_meshes, self._archive = database, max_meshes, archive
         self._lock = Lock()
         self._last_revision = 0
         self._ends: dict[str, datetime] = {}  # by mesh: when the next incident of its archive becomes too old
 
-    @property
+    @cached_property
     def database(self) -> RowStore:
         """The rows. The first use checks their layout."""
-        if not self._is_of_this_version:
-            self._check_layout()
-            self._is_of_this_version = True
+        (layout,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
+        if not rows.check_layout(self.name, layout[0][1] if layout else b""):
+            self._database.write(SERVICE, Change(puts=[(rows.LAYOUT_ROW, b"%d" % rows.LAYOUT)]))
         return self._database
 
     @property
@@ -393,11 +393,6 @@ class StateStore:
     def _read(self, mesh: str, *ranges: Range) -> list[list[Row]]:
         check_mesh_name(mesh)
         return self.database.read(mesh, *ranges)
-
-    def _check_layout(self) -> None:
-        (layout_rows,) = self._database.read(SERVICE, only(rows.LAYOUT_ROW))
-        if not rows.check_layout(self.name, layout_rows[0][1] if layout_rows else b""):
-            self._database.write(SERVICE, Change(puts=[(rows.LAYOUT_ROW, b"%d" % rows.LAYOUT)]))
 
     def _position(self, mesh: str) -> tuple[int, int]:
         (head,) = self._read(mesh, only(HEAD))

@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.mesh_steps import MeshSteps
     from serve_app.models.admin import ModelAdmin
     from serve_app.stores.audit import AuditLog
-    from serve_app.stores.connections import Connections
-    from serve_app.stores.documents import EndedIds
+    from serve_app.stores.documents import Connections, EndedIds
     from serve_app.web.incidents import IncidentViews
     from serve_app.web.past import PastQueries
     from serve_app.web.queries import PageQueries

@@ -72,8 +72,7 @@ from serve_app.runtime.rpc import Caller, Deadline, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import CachedMesh, MeshCache
-from serve_app.stores.connections import Connections
-from serve_app.stores.documents import EndedIds
+from serve_app.stores.documents import Connections, EndedIds
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries

@@ -16,8 +16,8 @@ extra write; overwriting all of it took a fifth of a 250 KB write).
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
 restarts. A process can keep writing to a deleted file; its data is lost when the process ends. So each call compares
-the device and inode of each path with those of the open files: three calls of ``os.stat``, about 4 µs. If another
-process has set a damaged file aside, its replacement is opened instead.
+the device and inode at each path with the open file's: three calls of ``os.stat``, about 4 µs. If another process has
+set a damaged file aside, its replacement is opened instead.
 """
 
 import logging

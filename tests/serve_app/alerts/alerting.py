@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.incidents.kind import incident_kind
@@ -34,7 +35,7 @@ from serve_app.alerts.event_queue import ChosenReceiver
 from serve_app.alerts.links import Links
 from serve_app.alerts.receivers.alertmanager import STATUS_PATH, PostTiming
 from serve_app.alerts.receivers.webhook import WEBHOOK
-from serve_app.alerts.storage import NAME, decode_state
+from serve_app.alerts.storage import NAME
 from serve_app.alerts.transitions import transition as transition_of_document
 from serve_app.api.codec import encode_verdict
 from serve_app.errors import StoreFull
@@ -364,7 +365,7 @@ def firing(state: AlertState) -> list[Alert]:
 def stored_state(store: StateStore) -> AlertState:
     """Return the state of notifications in a store, without becoming its owner."""
     content = store.read_document(NAME).content
-    return decode_state(content.partition(b"\n")[2]) if content else AlertState()
+    return msgspec.json.decode(content.partition(b"\n")[2], type=AlertState) if content else AlertState()
 
 
 def resend_after(seconds: float = 0.05) -> PostTiming:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import utc_now
 from serve_app.alerts.event_text import event_title, news
 from serve_app.alerts.receivers.slack import slack_message
-from serve_app.alerts.storage import decode_state, encode_state
 from serve_app.alerts.transitions import act
 from serve_app.alerts.verdict_feed import VerdictFeed
 from serve_app.api.codec import encode_verdict
@@ -143,7 +143,7 @@ def test_an_alert_keeps_its_labels_and_says_who_is_on_it() -> None:
     over = transition(raised.alerts, "shop", verdict(), NOW + 2 * MINUTE, PLACE)
     assert [one.document["on_it"] for one in (*raised.events, *over.events)] == [on_it, on_it]
     state = AlertState(meshes={"shop": alerts})
-    assert decode_state(encode_state(state)) == state
+    assert msgspec.json.decode(msgspec.json.encode(state), type=AlertState) == state
 
 
 def test_actions_on_a_merged_incident_are_no_further_events() -> None:

@@ -170,7 +170,7 @@ async def test_a_redis_that_is_away_delays_no_notification(
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
         with closing(open_store(away)) as unreachable:
             async with run_notifier(to, store) as (sending, instruments):
-                monkeypatch.setattr(store, "_database", unreachable._database)
+                monkeypatch.setattr(store, "database", unreachable._database)
                 accept(sending, "shop", verdict(incident("a")), NOW)
                 await hook.until(lambda requests: len(requests) == 1)
         monkeypatch.undo()

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
 from serve_app.alerts.receivers.alertmanager import current_alerts, split_batches
-from serve_app.alerts.storage import decode_state, encode_state
 from tests.serve_app.alerts.alerting import NOW, PLACE, firing, incident, transition, verdict
 from tests.serve_app.alerts.stand_ins import problems_of_alert
 
@@ -110,4 +110,4 @@ def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]
 def test_sent_alerts_are_valid_and_stored_state_is_loaded_unchanged(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
         assert [wrong for alert in current_alerts(book, NOW, HOUR) if (wrong := problems_of_alert(alert))] == []
-        assert decode_state(encode_state(book)) == book
+        assert msgspec.json.decode(msgspec.json.encode(book), type=AlertState) == book

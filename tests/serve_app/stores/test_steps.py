@@ -32,7 +32,7 @@ from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.cache import CachedMesh, MeshCache
-from serve_app.stores.connections import Connections
+from serve_app.stores.documents import Connections
 from serve_app.stores.opening import open_store
 from serve_app.stores.records import IncidentFilter, StoredState
 from serve_app.stores.repository import FEW_STEPS, MAX_STEPS, MeshRepository
