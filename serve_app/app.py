@@ -94,16 +94,7 @@ def application(settings: Settings) -> Application:
     front, (device, gpu_unused) = settings.serve, _device(settings)
     scorer = meta = None
     if _has_replicas(settings, device):
-        from serve_app.deployments.scoring.meta import MetaModel
-
-        scorer = _scorer(settings, device).bind(settings, device)
-        meta = _light(
-            MetaModel,
-            **replica_options(
-                front, settings.scorer.meta_replicas, settings.scorer.max_meta_replicas, reports_load=False
-            ),
-            max_ongoing_requests=front.max_ongoing_requests,
-        ).bind(settings)
+        scorer, meta = _scorer(settings, device).bind(settings, device), _meta_model(settings).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
@@ -218,6 +209,14 @@ def _choose_log(settings: Settings) -> None:
     """Set the log format of this process, which starts the service."""
     if settings.logs.format == "json":
         logs.write_json("serve")
+
+
+def _meta_model(settings: Settings) -> Deployment:
+    from serve_app.deployments.scoring.meta import MetaModel
+
+    front, scorer = settings.serve, settings.scorer
+    replicas = replica_options(front, scorer.meta_replicas, scorer.max_meta_replicas, reports_load=False)
+    return _light(MetaModel, **replicas, max_ongoing_requests=front.max_ongoing_requests)
 
 
 def _scorer(settings: Settings, device: str) -> Deployment:

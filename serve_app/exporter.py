@@ -73,7 +73,7 @@ class _Families(Collector):
 
 def _mesh_families(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
     for field, metric in _MESH_GAUGES:
-        yield _gauge(metric.name, metric.description, ((mesh.mesh, _number(getattr(mesh, field))) for mesh in meshes))
+        yield _gauge(metric.name, metric.description, ((mesh.mesh, getattr(mesh, field)) for mesh in meshes))
     status = GaugeMetricFamily(
         "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
     )
@@ -111,16 +111,12 @@ def _collector_families(states: Sequence[CollectorState]) -> Iterator[Family]:
         yield counter
 
 
-def _number(value: float | datetime | None) -> float | None:
-    return value.timestamp() if isinstance(value, datetime) else value
-
-
-def _gauge(name: str, description: str, values: Iterable[tuple[str, float | None]]) -> Family:
+def _gauge(name: str, description: str, values: Iterable[tuple[str, float | datetime | None]]) -> Family:
     """A gauge by mesh; a mesh without a value has none."""
     gauge = GaugeMetricFamily(name, description, labels=("mesh",))
     for mesh, value in values:
         if value is not None:
-            gauge.add_metric((mesh,), value)
+            gauge.add_metric((mesh,), value.timestamp() if isinstance(value, datetime) else value)
     return gauge
 
 

@@ -64,7 +64,6 @@ class PushResult:
     """The answer to a snapshot.
 
     Attributes:
-        document: JSON of the verdict.
         computation: the pipeline's results, and the stored mesh; None: the snapshot was pushed before.
     """
 
@@ -111,11 +110,7 @@ class MeshSteps:
 
     async def tidy(self, mesh: str, entry: CachedMesh, options: Options) -> None:
         """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same. If the
-        store cannot be written, a later push does it.
-
-        Args:
-            entry: the mesh after the push.
-        """
+        store cannot be written, a later push does it."""
         if mesh in self._tidying or not self._meshes.is_tidying_due(entry, options.window_size):
             return
         self._tidying.add(mesh)
@@ -268,14 +263,7 @@ class MeshSteps:
                     drift=drift_gauges(results.mesh.state.drift),
                 )
                 return self._meshes.append(
-                    push.mesh,
-                    entry,
-                    results.mesh,
-                    snapshot,
-                    push.content,
-                    verdict,
-                    record,
-                    keep=options.window_size,
+                    push.mesh, entry, results.mesh, snapshot, push.content, verdict, record, keep=options.window_size
                 )
 
             after = await runner.run(STORE, store)

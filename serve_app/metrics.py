@@ -223,7 +223,6 @@ class DriftGauges:
     """How far a mesh has drifted.
 
     Attributes:
-        drifting: number of measures that drift.
         ratios: distance of each measure in ``model.drift.measures.MEASURES`` over its limit; None: unknown.
     """
 
@@ -243,7 +242,6 @@ class MeshGauges:
         made_at: when the verdict was made, Unix time.
         recovering: number of open incidents, without notices, whose services are back to normal.
         hidden: number of muted services that would be part of an incident.
-        coverage: share of the services that were scored.
         interval_seconds: measured time between snapshots, s.
         unseen: number of open incidents, without notices, whose first suspect sends no telemetry.
         drift: how far it has drifted; None if unknown.

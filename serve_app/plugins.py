@@ -1,4 +1,4 @@
-"""Plugins: the stores, sources and receivers that settings choose by name, our own and those of other packages.
+"""Plugins: the stores, sources and receivers that settings choose by name, from this package and from others.
 
 The setting names the kind of store, source or receiver (``store.kind = "files"``); the plugin provides it. Each of our
 plugins is one line in a table below. A package adds plugins as entry points of the same group, in its

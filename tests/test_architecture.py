@@ -144,7 +144,7 @@ ENVIRONMENT = (
     "serve_app/runtime/fork_server.py",
     "serve_app/runtime/forked_worker.py",
     "serve_app/runtime/keeper.py",
-    "serve_app/runtime/kept.py",
+    "serve_app/runtime/service_start.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/reporting.py",
     "serve_app/doctor/installation.py",

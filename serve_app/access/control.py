@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_network
 from typing import Any, Literal
 
 from serve_app.access.failures import FailedLogins
 from serve_app.access.hosts import Hosts
 from serve_app.access.routes import SAFE, Need, need
-from serve_app.access.rules import Rules, is_loopback
+from serve_app.access.rules import Rules, is_loopback, parse_address
 from serve_app.access.sign_ins import SignedInUser, SignInCookies
 from serve_app.access.tokens import Grant, Scope, Token, find_token, parse_scopes, read_token_file
 from serve_app.access.watched_file import WatchedFile
@@ -103,7 +103,6 @@ class Access:
     """The access control of one service: its rules, its tokens, and recent failed logins.
 
     Attributes:
-        rules: the access settings.
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
         ended_sign_ins: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
 
@@ -197,12 +196,12 @@ class Access:
         host = head.peer
         if self._is_trusted(head):
             for hop in reversed((head.join(b"x-forwarded-for") or "").split(",")):
-                if _parse_address(hop.strip()) is None:
+                if parse_address(hop.strip()) is None:
                     break
                 host = hop.strip()
                 if not self._is_proxy(host):
                     break
-        address = _parse_address(host)
+        address = parse_address(host)
         if isinstance(address, IPv6Address):  # one customer usually has a whole /64
             return str(IPv6Network((address, 64), strict=False))
         return host[:MAX_PATH_LENGTH]
@@ -275,7 +274,7 @@ class Access:
         return self._is_proxy(head.peer) and not _may_be_forged(head.peer, head.join(b"x-forwarded-for"))
 
     def _is_proxy(self, host: str) -> bool:
-        address = _parse_address(host) if self._proxy_networks else None
+        address = parse_address(host) if self._proxy_networks else None
         return address is not None and any(address in network for network in self._proxy_networks)
 
 
@@ -329,11 +328,3 @@ def _may_be_forged(host: str, forwarded_for: str | None) -> bool:
         if address not in LOOPBACK_PEERS:
             return address == host
     return False
-
-
-def _parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from serve_app.access.oidc.rules import OidcRules
@@ -16,12 +16,10 @@ class Rules:
     """The access settings.
 
     Attributes:
-        tokens_file: None if there are no tokens.
         allowed_hosts: further names accepted in ``Host``.
         external_url: URL at which people reach the service.
         trusted_proxies: networks of proxies whose user and address headers are trusted.
         proxy_user_header: header in which a trusted proxy names the user.
-        proxy_user_scopes: such a user's permissions.
         oidc: sign-in at an OpenID provider; None: there is none.
     """
 
@@ -42,16 +40,19 @@ class Rules:
         return self.tokens_file is not None or self.oidc is not None or by_proxy
 
 
+def parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """An IP address, which is IPv4 if it is mapped to IPv6; None: the host is a name."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can connect to an address. The only name that counts is ``localhost``."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    ipv4 = getattr(address, "ipv4_mapped", None)
-    return bool((ipv4 or address).is_loopback)
+    address = parse_address(host.strip("[]"))
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def require_certificate(certificate_file: Path | None, key_file: Path | None) -> None:

@@ -40,7 +40,6 @@ class SignedInUser:
     """A user who signed in at the provider.
 
     Attributes:
-        id: this sign-in's random id.
         subject: identifies the user at the provider; never reassigned.
         name: for display; the provider may let users change it.
         groups: the user's groups with a grant, at the sign-in.

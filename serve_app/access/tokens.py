@@ -99,7 +99,6 @@ def parse(text: str, place: str) -> tuple[Token, ...]:
 
     Args:
         text: TOML.
-        place: where the text is from, for errors.
 
     Raises:
         BadSettings: the text is not TOML, or an entry is wrong. The message never holds a hash.

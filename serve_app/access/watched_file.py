@@ -17,9 +17,6 @@ class WatchedFile(Generic[T]):
     """A file's content. If the file becomes unreadable or invalid, the old content stays in use, and one error is
     logged.
 
-    Args:
-        read: reads the file; raises BadSettings.
-
     Raises:
         BadSettings: raised by ``read``.
     """

@@ -57,7 +57,6 @@ def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Val
     """A span of the block. An error that leaves the block is recorded, and marks the span as failed.
 
     Args:
-        name: the work's name, such as ``session.push``.
         parent: the caller's ``traceparent``; empty: the enclosing span, if any.
         kind: ``server`` for a request from another program.
         attributes: see :meth:`Span.set`.

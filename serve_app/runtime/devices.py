@@ -92,7 +92,9 @@ def place_weights(setting: str, device: Device, place: Callable[[torch.device], 
         if not device.is_gpu:
             raise
         failure = f"{error}".splitlines()[0]
-        obstacle = lack_of_memory(failure) if isinstance(error, torch.OutOfMemoryError) else _failed(failure)
+        obstacle = Obstacle("check", f"the first pass on the GPU failed: {failure}", "report the text")
+        if isinstance(error, torch.OutOfMemoryError):
+            obstacle = lack_of_memory(failure)
     fallback = step_aside(setting, obstacle)
     return place(fallback.torch), fallback
 
@@ -147,7 +149,3 @@ def score_on_cpu(
     instruments.count(GPU_FALLBACKS, reason=reason)
     log.warning("a pass was repeated on the CPU, since it failed on the GPU: %s", f"{error}".partition("\n")[0])
     return result
-
-
-def _failed(text: str) -> Obstacle:
-    return Obstacle("check", f"the first pass on the GPU failed: {text}", "report the text")

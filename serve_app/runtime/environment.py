@@ -112,7 +112,6 @@ def set_environment(settings: Settings, quiet: bool) -> None:
     """Set the environment that Ray's processes inherit, with a new token. They read it when they start.
 
     Args:
-        settings: passed to them; see :func:`handed_settings`.
         quiet: leave Serve's log out of stderr.
     """
     for name, value in WORKER_ENVIRONMENT.items():

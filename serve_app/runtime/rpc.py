@@ -98,7 +98,6 @@ class RemoteApi:
     :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(subject, method, *args)``.
 
     Attributes:
-        call: of the handle.
         names: of the subject and its method, as far as they were read.
     """
 

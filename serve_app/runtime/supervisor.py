@@ -50,9 +50,6 @@ class News:
 def watch(url: str, stop: threading.Event, report: Callable[[News], None] = lambda news: None) -> str:
     """Watch this process's service until ``stop``, or until it cannot continue.
 
-    Args:
-        report: gets the news whenever they change.
-
     Returns:
         Why the service cannot continue; empty: it was stopped.
     """
@@ -78,12 +75,7 @@ def watch(url: str, stop: threading.Event, report: Callable[[News], None] = lamb
 
 
 def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
-    """Why the service cannot continue; empty: it can.
-
-    Args:
-        running: names of the running processes.
-        silent_seconds: time since the service last answered.
-    """
+    """Why the service cannot continue; empty: it can."""
     for name in IRREPLACEABLE:
         if name not in running:
             return f"{name} ended, and nothing replaces it"

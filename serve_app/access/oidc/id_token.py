@@ -46,7 +46,6 @@ def check_id_token(
     """Check an ID token, and return its claims.
 
     Args:
-        issuer, client_id, nonce: values that the token must have.
         now: s since 1970.
 
     Raises:

@@ -35,8 +35,6 @@ class ProviderMetadata:
     """A provider's metadata.
 
     Attributes:
-        authorization_endpoint: where browsers sign in.
-        token_endpoint: where codes are exchanged.
         userinfo_endpoint: returns a user's claims; empty: there is none.
         end_session_endpoint: where browsers sign out; empty: there is none.
         secret_in_body: whether the client secret is sent in the body rather than with basic auth.

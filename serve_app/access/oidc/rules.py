@@ -14,11 +14,8 @@ class OidcRules:
 
     Attributes:
         issuer: the provider's issuer, exactly as it writes it.
-        client_id: this service's id at the provider.
         external_url: URL at which browsers reach this service; the provider sends them back there.
         groups: grants by the group's name at the provider.
-        name: the provider's display name.
-        scopes: requested from the provider.
         groups_claim: claim with a user's groups.
         user_claim: claim with a user's name; without it, the subject is the name.
         valid_seconds: how long a sign-in is valid; then the provider is asked again.

@@ -24,7 +24,7 @@ from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind
 from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
-from serve_app.deployments.http.access_control import hand_principal
+from serve_app.deployments.http.access_control import POLICY_VIOLATION, hand_principal
 from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import answer_page_files, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, refuse
@@ -114,7 +114,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close", "code": 1008})
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -317,7 +317,6 @@ class TrackedSend:
     """A ``send`` that tracks its request's answer.
 
     Attributes:
-        status: status of the answer; 0 before it begins.
         is_abandoned: whether the client left before the answer ended.
     """
 

@@ -35,7 +35,6 @@ class Note:
     """What is known about a request, and its record in the audit log.
 
     Attributes:
-        backend: gives access to the sessions, which have the store.
         record: without the outcome.
         makes_room: whether the change is a deletion, whose record may follow it if the store is full.
     """

@@ -55,8 +55,6 @@ class Backend:
     """The replicas behind an ingress.
 
     Attributes:
-        any_session: the API of any session.
-        tools: looks up services in logs and traces for this replica.
         records: API of the session that usually writes access records, so that writes rarely collide.
     """
 

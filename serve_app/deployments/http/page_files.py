@@ -35,12 +35,7 @@ def is_page_request(scope: Scope) -> bool:
 
 
 def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> Response:
-    """A page that waits for the service and then opens the requested address, with the error's status.
-
-    Args:
-        error: why the service does not answer.
-        is_starting: whether the service has not answered yet.
-    """
+    """A page that waits for the service and then opens the requested address, with the error's status."""
     root = "../" * (scope["path"].count("/") - 1)
     page = waiting_page(root, is_starting=is_starting)
     response = file_response(page, Headers(scope=scope), {**HEADERS, "cache-control": "no-store"})
@@ -49,13 +44,7 @@ def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> R
 
 
 def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, str]) -> Response:
-    """A file in the smallest form that the client accepts.
-
-    Args:
-        file: the file with its compressed forms.
-        request: the request's headers.
-        headers: the answer's headers.
-    """
+    """A file in the smallest form that the client accepts."""
     headers = {**headers, "vary": "accept-encoding"}
     codings = request.get("accept-encoding", "")
     for coding, content in (("br", file.brotli), ("gzip", file.gzip)):

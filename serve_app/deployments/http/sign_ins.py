@@ -22,7 +22,6 @@ class SignIns:
 
     Args:
         access: the access rules; gets the ids of ended sign-ins.
-        backend: gives access to the sessions, which have the store.
 
     Raises:
         BadSettings: the client secret or the certificates cannot be used.

@@ -25,9 +25,7 @@ class ScoredGroup:
     """A group's scores.
 
     Attributes:
-        replica: the replica that scored it.
         model: digest of the weights that scored it.
-        scores: the parts' scores, in order.
         seconds: duration of the pass, which may include other groups.
     """
 
@@ -48,7 +46,6 @@ class WaitingGroup:
         deadline: it is not scored after this.
         in_shadow: whether no one waits for it.
         arrived_at: arrival time, s of the monotonic clock.
-        outcome: its scores or the error, after its pass.
     """
 
     group: Group
@@ -68,7 +65,6 @@ class GroupQueue:
     """Groups that wait for one scorer.
 
     Args:
-        max_groups: maximum number of groups in a pass.
         score_batch: scores some groups. Returns one outcome for each.
     """
 

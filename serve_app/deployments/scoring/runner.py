@@ -25,8 +25,6 @@ class SnapshotRunner:
 
     Attributes:
         deadline: no stage begins after it.
-        seconds: duration of each stage.
-        missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
     """
 

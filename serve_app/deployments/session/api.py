@@ -35,9 +35,7 @@ class SessionApi:
     """The API of one session.
 
     Attributes:
-        meshes: reads what is stored of a mesh.
         pages, past, incidents, reports: views for the page.
-        changes: changes what is stored of a mesh.
         connections: the meshes that people connected on the page.
         models: the registry, and which mesh uses which model.
         receivers: whether notifications arrive; test alerts.

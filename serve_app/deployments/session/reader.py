@@ -50,11 +50,7 @@ class VerdictSignal:
 
 
 class Reader:
-    """Reads the stored data of meshes. Threads may share it. Methods raise ``UnknownMesh`` for a mesh without data.
-
-    Args:
-        scored: how the newest snapshot of each mesh was scored, by the session.
-    """
+    """Reads the stored data of meshes. Threads may share it. Methods raise ``UnknownMesh`` for a mesh without data."""
 
     def __init__(
         self,

@@ -21,7 +21,6 @@ class ServiceGraphs:
     snapshot.
 
     Args:
-        interval_seconds: time between two snapshots of a mesh.
         limits: a mesh's maximum size. All meshes together have as many counters as one mesh of this size. The mesh
             that was idle longest loses its counters first.
     """
