@@ -1,1 +1,1 @@
-"""The laboratory: what builds and judges the detector. Nothing that runs in production imports it."""
+"""The laboratory, which builds and judges the detector. No production code imports it."""

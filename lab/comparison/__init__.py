@@ -1,1 +1,1 @@
-"""TAGAE and its contenders, compared on the same recordings: what `make evaluate` and other benchmarks share."""
+"""Comparison of TAGAE and its contenders on the same recordings, for `make evaluate` and other benchmarks."""

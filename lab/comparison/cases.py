@@ -1,7 +1,7 @@
-"""Every second case of a recording, by time: odd cases may be used for choosing, even ones are for reporting only.
+"""Every second case of a recording, by time: odd cases may guide choices, even ones are for reports only.
 
-A case is its fault and the time before it, back to the end of the case before. Snapshots of other cases count neither
-way. A detector scores the whole recording in one run, so both parts have the same verdicts.
+A case is a fault and the time before it, back to the end of the previous case. Snapshots of other cases do not count.
+A detector scores the whole recording in one run, so both parts have the same verdicts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,35 +21,40 @@ SPLIT: Mapping[str, tuple[str, ...]] = {"rcaeval-sockshop": (ODD, EVEN)}  # by d
 
 
 def keep_cases(truth: GroundTruth, cases: str) -> GroundTruth:
-    """The ground truth of a recording in which only the odd or the even cases count.
+    """Return a recording's ground truth in which only the ``odd`` or the ``even`` cases count.
 
     Raises:
-        ValueError: for other parts than ``odd`` and ``even``.
+        ValueError: ``cases`` is neither.
     """
     if cases not in (ODD, EVEN):
         raise ValueError(f"cases: expected {ODD} or {EVEN}, got {cases!r}")
     first = 0 if cases == ODD else 1
     ends = np.array([microseconds(window.span.end) for window in truth.windows], np.int64)
-    case = np.searchsorted(ends, truth.times)  # of each snapshot
-    labels = np.where(case % 2 == first, truth.labels, UNSCORED)
+    case_of_snapshot = np.searchsorted(ends, truth.times)
+    labels = np.where(case_of_snapshot % 2 == first, truth.labels, UNSCORED)
     return replace(truth, labels=labels, windows=truth.windows[first::2])
 
 
-def found_with_notices(outcomes: Sequence[IncidentOutcome], verdicts: Path) -> dict[str, Estimate]:
-    """Measures of a detector that has notices: by kind of fault the share of incidents with a notice, and of all
-    incidents the share with a notice or an alert. Empty if the detector has no notices.
-    """
+def measure_notices(outcomes: Sequence[IncidentOutcome], verdicts: Path) -> dict[str, Estimate]:
+    """Return the share of incidents with a notice, by kind of fault, and the share with a notice or an alert. Empty
+    for a detector without notices."""
     if f'"{Severity.NOTICE}"' not in verdicts.read_text(encoding="utf-8"):
         return {}
-    times = np.array([microseconds(one.observed_at) for one in read_verdicts(verdicts) if one.notices], np.int64)
-    noticed = [_has_time(times, outcome) for outcome in outcomes]
+    times = np.array(
+        [microseconds(verdict.observed_at) for verdict in read_verdicts(verdicts) if verdict.notices], np.int64
+    )
+    has_notice = [_has_time(times, outcome) for outcome in outcomes]
     clusters = [outcome.cluster for outcome in outcomes]
-    either = [hit or outcome.found for hit, outcome in zip(noticed, outcomes, strict=True)]
-    found = {"recall_with_notices": share(either, clusters)}
+    has_either = [hit or outcome.found for hit, outcome in zip(has_notice, outcomes, strict=True)]
+    measures = {"recall_with_notices": share(has_either, clusters)}
     for kind in sorted({outcome.span.kind for outcome in outcomes}):
-        of_kind = [(hit, one.cluster) for hit, one in zip(noticed, outcomes, strict=True) if one.span.kind == kind]
-        found[f"notice_recall_of_{kind}"] = share(*zip(*of_kind, strict=True))
-    return found
+        of_kind = [
+            (hit, outcome.cluster)
+            for hit, outcome in zip(has_notice, outcomes, strict=True)
+            if outcome.span.kind == kind
+        ]
+        measures[f"notice_recall_of_{kind}"] = share(*zip(*of_kind, strict=True))
+    return measures
 
 
 def _has_time(times: Ints, outcome: IncidentOutcome) -> bool:

@@ -1,7 +1,7 @@
-"""A digest of everything that decides the verdicts of the shipped detector, so that figures can name what they measure.
+"""A digest of everything that decides the shipped detector's verdicts, so that figures can name what they measure.
 
-Equal digests mean: the same reference code, the same weights, the same default options. Comments and docstrings do not
-count. Compiled ops are left out, because they compute what the reference does.
+Equal digests mean the same reference code, weights and default options. Comments and docstrings do not count. Compiled
+ops are left out, because they compute the same as the reference.
 """
 
 import ast
@@ -27,16 +27,13 @@ BYTES = 16
 
 @cache
 def detector_digest() -> str:
-    """The digest of this code, in hex; read once for each process."""
+    """Return the digest of this code, in hex."""
     return compute_digest(ROOT)
 
 
 def compute_digest(root: Path) -> str:
-    """The digest of a checkout, in hex.
-
-    It covers the names of the files in ``DECISIVE``, their statements or bytes, and the values that
-    ``pipeline.options`` takes from the settings.
-    """
+    """Return a checkout's digest, in hex: of the names of the ``DECISIVE`` files, their statements or bytes, and the
+    values that ``pipeline.options`` takes from the settings."""
     digest = blake2b(digest_size=BYTES)
     for path in decisive_files(root):
         content = statements(path.read_text()).encode() if path.suffix == ".py" else path.read_bytes()
@@ -46,12 +43,12 @@ def compute_digest(root: Path) -> str:
 
 
 def decisive_files(root: Path) -> list[Path]:
-    """The files that the digest covers, sorted."""
+    """Return the files that the digest covers, sorted."""
     return sorted({path for pattern in DECISIVE for path in root.glob(pattern)})
 
 
 def statements(source: str) -> str:
-    """Python source without comments, docstrings and blank lines, the same under every version of Python."""
+    """Return Python source without comments, docstrings and blank lines; the same under every version of Python."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
         if token.type == tokenize.COMMENT:

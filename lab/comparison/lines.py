@@ -1,4 +1,4 @@
-"""Verdict lines of our detectors on recordings, cached until their code or weights or a recording changes."""
+"""Our detectors' verdict lines on recordings, cached until code, weights or the recording change."""
 
 import hashlib
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def verdict_path(folder: Path, name: str, recording: Path) -> Path:
 
 
 def missing_work(job: Job, folder: Path) -> Job | None:
-    """Return the part of a job whose lines are missing or out of date, or None."""
+    """Return the part of a job whose lines are missing or out of date; None if there is none."""
     stale = tuple(
         path
         for path in job.recordings
@@ -42,18 +42,13 @@ def missing_work(job: Job, folder: Path) -> Job | None:
 
 
 def score(job: Job, folder: Path, tick: Callable[[int], Any] = lambda snapshots: None) -> None:
-    """Write the lines of a job.
-
-    Args:
-        folder: folder of the lines.
-        tick: called every few snapshots with the number of snapshots scored since the last call.
-    """
+    """Write a job's lines. ``tick`` gets the number of snapshots since its last call, every ``EVERY`` snapshots."""
     torch.set_num_threads(1)
     checkpoint = load()
-    chosen = options(Settings(alert=ALERTS.get(job.detector, AlertSettings())))
+    mesh_options = options(Settings(alert=ALERTS.get(job.detector, AlertSettings())))
     warm = Mesh()
     for number, snapshot in enumerate(RecordingReader(job.warm_up).snapshots() if job.warm_up else (), 1):
-        _, warm = advance(checkpoint, warm, snapshot, chosen, counted=False)
+        _, warm = advance(checkpoint, warm, snapshot, mesh_options, counted=False)
         if number % EVERY == 0:
             tick(EVERY)
     for recording in job.recordings:
@@ -62,7 +57,7 @@ def score(job: Job, folder: Path, tick: Callable[[int], Any] = lambda snapshots:
         _key_file(path).unlink(missing_ok=True)
         with path.open("w", encoding="utf-8") as lines:
             for number, snapshot in enumerate(RecordingReader(recording).snapshots(), 1):
-                verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
+                verdict, mesh = advance(checkpoint, mesh, snapshot, mesh_options)
                 lines.write(verdict_line(verdict) + "\n")
                 if number % EVERY == 0:
                     tick(EVERY)
@@ -83,7 +78,7 @@ def code_digest(name: str) -> str:
 
 
 def compiled_code() -> list[Path]:
-    return [one for pattern in ("*.cpp", "*.h", "*.cu") for one in (ROOT / COMPILED).rglob(pattern)]
+    return [path for pattern in ("*.cpp", "*.h", "*.cu") for path in (ROOT / COMPILED).rglob(pattern)]
 
 
 def _identity(recording: Path) -> str:

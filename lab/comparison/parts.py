@@ -1,10 +1,10 @@
-"""Verdict lines evaluated recording by recording, and recordings grouped into the parts of the report."""
+"""Evaluates verdict lines recording by recording, and groups recordings into the report's parts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab.comparison.cases import SPLIT, found_with_notices, keep_cases
+from lab.comparison.cases import SPLIT, keep_cases, measure_notices
 from lab.comparison.lines import verdict_path
 from lab.comparison.plan import ALERTS, DETECTORS, Job
 from lab.evaluation.load import read_truth, read_verdicts
@@ -20,9 +20,8 @@ class RecordingTask:
     """One recording to evaluate.
 
     Attributes:
-        part: name of the part of the report: the data set, or the size of a simulated mesh.
-        options: how to evaluate.
-        files: verdict lines of each detector.
+        part: name of the report's part: the data set, or the size of a simulated mesh.
+        files: each detector's verdict lines.
         cases: ``odd`` or ``even`` if only these cases count; empty: all.
     """
 
@@ -38,29 +37,29 @@ class Part:
     """Recordings that are reported together.
 
     Attributes:
-        pool: results of the recordings.
         verdicts: of each detector, one entry per recording; empty unless the faults are located.
-        noticed: of each detector with notices, measures of them; empty unless only some cases count.
+        notice_measures: of each detector with notices; empty unless only some cases count.
     """
 
     name: str
     pool: Pool
     verdicts: dict[str, tuple[LocatedVerdicts, ...]]
-    noticed: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+    notice_measures: dict[str, dict[str, Estimate]] = field(default_factory=dict)
 
 
 def recording_tasks(jobs: Iterable[Job], folder: Path) -> list[RecordingTask]:
-    """One task per recording of the jobs, or one per part of a recording whose cases are split, with its detectors in
-    the order of ``DETECTORS``."""
+    """Return a task per recording, or per part of a recording whose cases are split, with its detectors in the order of
+    ``DETECTORS``."""
     tasks: dict[tuple[Path, str], RecordingTask] = {}
     for job in jobs:
         options = EvaluationOptions(AlertSettings(), begin_after=job.judged_after, own_alerts=ALERTS)
-        for path, cases in ((one, cases) for one in job.recordings for cases in SPLIT.get(one.parent.name, ("",))):
-            part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
+        pairs = ((path, cases) for path in job.recordings for cases in SPLIT.get(path.parent.name, ("",)))
+        for recording, cases in pairs:
+            part = recording.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
             part = f"{part}, {cases} cases" if cases else part
-            task = tasks.setdefault((path, cases), RecordingTask(part, path, options, cases=cases))
-            task.files[job.detector] = verdict_path(folder, job.detector, path)
-    return [replace(one, files={n: one.files[n] for n in DETECTORS if n in one.files}) for one in tasks.values()]
+            task = tasks.setdefault((recording, cases), RecordingTask(part, recording, options, cases=cases))
+            task.files[job.detector] = verdict_path(folder, job.detector, recording)
+    return [replace(task, files={n: task.files[n] for n in DETECTORS if n in task.files}) for task in tasks.values()]
 
 
 def evaluate_task(task: RecordingTask) -> Sheet:
@@ -73,11 +72,7 @@ def evaluate_task(task: RecordingTask) -> Sheet:
 
 
 def group_parts(tasks: Sequence[RecordingTask], sheets: Sequence[Sheet]) -> list[Part]:
-    """Group the recordings by data set and form, in the order of their names.
-
-    Args:
-        sheets: results of each task, in the same order.
-    """
+    """Group the recordings by data set and form, sorted. ``sheets`` are the tasks' results, in the same order."""
     groups: dict[tuple[str, Form], list[tuple[RecordingTask, Sheet]]] = {}
     for task, sheet in zip(tasks, sheets, strict=True):
         groups.setdefault((task.part, sheet.form), []).append((task, sheet))
@@ -91,10 +86,12 @@ def _part(name: str, form: Form, members: Sequence[tuple[RecordingTask, Sheet]])
             detector: tuple(_located_verdicts(task.files[detector], sheet, detector) for task, sheet in members)
             for detector in members[0][0].files
         }
-    noticed: dict[str, dict[str, Estimate]] = {}
+    notices: dict[str, dict[str, Estimate]] = {}
     for task, sheet in (member for member in members if member[0].cases):
-        noticed |= {one: found_with_notices(sheet.results[one].outcomes, path) for one, path in task.files.items()}
-    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in members)), verdicts, noticed)
+        notices |= {
+            detector: measure_notices(sheet.results[detector].outcomes, path) for detector, path in task.files.items()
+        }
+    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in members)), verdicts, notices)
 
 
 def _located_verdicts(lines: Path, sheet: Sheet, detector: str) -> LocatedVerdicts:

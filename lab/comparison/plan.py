@@ -24,9 +24,8 @@ class Job:
     Attributes:
         part: one of ``PARTS``.
         detector: one of ``DETECTORS``.
-        recordings: folders of the recordings.
-        warm_up: a recording of normal operation, or None to start without state.
-        judged_after: time at the start of a recording that is not judged.
+        warm_up: a recording of normal operation; None: start without state.
+        judged_after: time at the start of each recording that is not judged.
     """
 
     part: str
@@ -43,23 +42,23 @@ class Job:
 
 
 def shared_jobs(root: Path = SHARED) -> list[Job]:
-    """Return the jobs of our detector for every recording below a folder.
+    """Return our detector's jobs for every recording below a folder.
 
-    PetShop's issues follow its normal traffic, or its low traffic if the load has no recording of normal traffic. All
-    other recordings start without state.
+    PetShop's issues follow normal traffic under the same load, or low traffic if there is no such recording. All other
+    recordings start without state.
     """
     jobs = []
     for dataset in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
         recordings = sorted(path.parent for path in dataset.glob("*/meta.json"))
-        warmed: dict[Path | None, list[Path]] = {}
+        by_warm_up: dict[Path | None, list[Path]] = {}
         for path in recordings:
-            warmed.setdefault(_warm_up(path), []).append(path)
-        jobs += [Job("shared", OURS, tuple(paths), warm_up) for warm_up, paths in warmed.items()]
+            by_warm_up.setdefault(_warm_up(path), []).append(path)
+        jobs += [Job("shared", OURS, tuple(paths), warm_up) for warm_up, paths in by_warm_up.items()]
     return jobs
 
 
 def simulated_jobs(size: int, folder: Path = FOLDER) -> list[Job]:
-    """Return jobs for the simulated set of one size, one for each recording and detector."""
+    """Return a job for each recording and detector in the simulated set of one size."""
     return [
         Job(str(size), name, (folder / run.name,), judged_after=WARM_UP * timedelta(seconds=15))
         for run in runs([size])
@@ -68,9 +67,9 @@ def simulated_jobs(size: int, folder: Path = FOLDER) -> list[Job]:
 
 
 def _warm_up(path: Path) -> Path | None:
-    """Return the recording of normal traffic of the same load, or of low traffic; None if there is none."""
+    """Return the recording of normal traffic under the same load, or of low traffic; None if there is none."""
     if "-issues-" not in path.name:
         return None
     kind = path.name.split("-issues-")[0]
-    tried = [path.parent / f"{name}-normal" for name in (kind, "low_traffic")]
-    return next((found for found in tried if (found / "meta.json").exists()), None)
+    folders = [path.parent / f"{name}-normal" for name in (kind, "low_traffic")]
+    return next((folder for folder in folders if (folder / "meta.json").exists()), None)

@@ -15,30 +15,27 @@ from lab.evaluation.measures.thresholds import (
 )
 
 BUDGETS = (2.0, 15.0)  # false alerts per hour
-STATIC = {"guarded": "guarded", "own limit": "own_limit"}  # rules that were measured once, and their names in measures
-ROUNDED = 1e-4  # at most, of a recorded recall
+STATIC = {"guarded": "guarded", "own limit": "own_limit"}  # rules measured once, and their names in measures
+ROUNDING = 1e-4  # largest rounding error of a recorded recall
 
 
-def rows(part: Part, known: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Return all measures of our detectors on a part, with the digest of the code that they measure.
-
-    Args:
-        known: recorded rows, with the recall of the static rules.
-    """
+def rows(part: Part, recorded: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+    """Return all our detectors' measures on a part, with the code's digest. ``recorded`` rows have the static rules'
+    recall."""
     recalls = {
-        STATIC[one["detector"]]: one["value"]
-        for one in known
-        if (one["part"], one["measure"]) == (part.name, "recall") and one["detector"] in STATIC
+        STATIC[old["detector"]]: old["value"]
+        for old in recorded
+        if (old["part"], old["measure"]) == (part.name, "recall") and old["detector"] in STATIC
     }
-    found = []
-    for name, one in part.pool.metrics.items():
-        measured = [*figures(one).items(), *_in_hindsight(part.verdicts.get(name, ()), recalls)]
-        measured += part.noticed.get(name, {}).items()
-        found += [
+    measures = []
+    for name, metrics in part.pool.metrics.items():
+        estimates = [*figures(metrics).items(), *_in_hindsight(part.verdicts.get(name, ()), recalls)]
+        estimates += part.notice_measures.get(name, {}).items()
+        measures += [
             {"benchmark": "detection", "part": part.name, **row(measure, name, estimate), "digest": detector_digest()}
-            for measure, estimate in measured
+            for measure, estimate in estimates
         ]
-    return found
+    return measures
 
 
 def _in_hindsight(verdicts: Sequence[LocatedVerdicts], recalls: Mapping[str, float]) -> Iterator[tuple[str, Estimate]]:
@@ -49,5 +46,5 @@ def _in_hindsight(verdicts: Sequence[LocatedVerdicts], recalls: Mapping[str, flo
         if recall := recall_within(swept, budget):
             yield f"recall_at_{budget:g}_false_pages_per_hour", recall
     for rule, recall_of_rule in recalls.items():
-        if false := false_pages_at_recall(swept, recall_of_rule - ROUNDED):
+        if false := false_pages_at_recall(swept, recall_of_rule - ROUNDING):
             yield f"false_pages_per_hour_at_recall_of_{rule}", false

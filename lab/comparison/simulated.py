@@ -1,9 +1,8 @@
-"""Recordings of the simulated evaluation set, which is neither trivial nor hopeless for fair static rules.
+"""The simulated evaluation set, neither trivial nor hopeless for fair static rules.
 
 Each size has several meshes with high churn and all kinds of faults. Training uses neither their seeds nor their graph
-families. An hour of warm-up is followed by two hours that are judged. Other meshes have no faults, but telemetry that
-falls silent at times: every alert on them is false. The same seed gives the same recording, so existing recordings are
-kept until the simulator's code changes.
+families. Two judged hours follow an hour of warm-up. Other meshes have no faults, but silent telemetry at times: every
+alert on them is false. The same seed gives the same recording, so recordings are reused until the simulator changes.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ SILENCES_PER_HOUR = 12.0
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS: tuple[Level, ...] = ("minor", "minor", "major", "critical")
-MIN_RATE = 1.0  # 1/s; least traffic of a root cause, so that faults affect quiet services too
+MIN_RATE = 1.0  # 1/s; minimum traffic of a root cause, so that faults affect quiet services too
 LIVELY: dict[str, Any] = {
     "hiccups_per_hour": 0.1,
     "crowds_per_day": 12.0,
@@ -56,19 +55,16 @@ class Run:
 
 
 def runs(sizes: Sequence[int]) -> list[Run]:
-    """Return every run of these sizes, the largest first: with faults, and with silences."""
-    made = [Run(n, seed) for n in sorted(sizes, reverse=True) for seed in SEEDS[n]]
-    made += [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
-    assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
-    return made
+    """Return all runs of these sizes, the largest first: with faults, then with silences."""
+    plan = [Run(n, seed) for n in sorted(sizes, reverse=True) for seed in SEEDS[n]]
+    plan += [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
+    assert all(run.seed < FIRST_SEED for run in plan), "training uses these seeds"
+    return plan
 
 
 def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:
-    """Generate the recording of a run if it is missing or out of date; ``tick`` is called for each snapshot.
-
-    Returns:
-        The folder of the recording.
-    """
+    """Generate a run's recording if it is missing or out of date, and return its folder; ``tick`` is called for each
+    snapshot."""
     path, meta = folder / run.name, _meta(run)
     if _is_there(path, meta):
         return path
@@ -95,7 +91,7 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
         source = compare_runs(source, reference.snapshots(), comparison)
     silences = plan_silences(spec, simulator.node_ids, WARM_UP + JUDGED)
     (path / "meta.json").unlink(missing_ok=True)
-    content = {**meta, "silences": [one.to_json(spec) for one in silences]}
+    content = {**meta, "silences": [silence.to_json(spec) for silence in silences]}
     with RecordingWriter(path, spec.interval_seconds, content) as writer:
         for snapshot in source:
             writer.write(snapshot)
@@ -108,13 +104,13 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
 
 def _meta(run: Run) -> dict[str, Any]:
     """Return everything that determines the recording, including a digest of the simulator's code."""
-    left_out = ("SEEDS", "SILENT_SEEDS", "KINDS", "FOLDER")
-    made = {name: value for name, value in globals().items() if name.isupper() and name not in left_out}
+    excluded = ("SEEDS", "SILENT_SEEDS", "KINDS", "FOLDER")
+    settings = {name: value for name, value in globals().items() if name.isupper() and name not in excluded}
     return {
         "source": "lab/comparison/simulated.py",
         "warm_up": WARM_UP,
         **asdict(run),
-        "made": json.loads(json.dumps(made)),
+        "made": json.loads(json.dumps(settings)),
         "simulator": _code(),
     }
 
@@ -129,7 +125,7 @@ def _code() -> str:
 
 def _is_there(path: Path, meta: dict[str, Any]) -> bool:
     try:
-        found = json.loads((path / "meta.json").read_text())
+        recorded = json.loads((path / "meta.json").read_text())
     except FileNotFoundError:
         return False
-    return bool(found.items() >= meta.items())
+    return bool(recorded.items() >= meta.items())

@@ -1,7 +1,6 @@
-"""The contracts of stores, sources, receivers and networks, as tests. Ours pass them, and other packages run them on
-theirs.
+"""The contracts of stores, sources, receivers and networks, as tests for ours and for other packages' plugins.
 
-They need pytest, which a package with a plugin has for its own tests.
+They need pytest.
 """
 
 import pytest

@@ -41,11 +41,11 @@ from model.state.observe import observe
 
 CPU = torch.device("cpu")
 CHAIN = ((0, 1), (1, 2), (2, 3), (3, 4))  # with one neighbour on each side, a softmax over neighbours is always 1
-TOLERANCE = 1e-4  # relative to 1: sums of float32 in another order
+TOLERANCE = 1e-4  # relative to 1, for float32 sums in another order
 
 
 class NetworkContract:
-    """The tests that every network passes. A subclass has the class to test as ``network``."""
+    """The tests that every network passes. A subclass sets ``network`` to the class to test."""
 
     network: ClassVar[type[MeshNetwork]]
 
@@ -53,12 +53,12 @@ class NetworkContract:
     def built(self) -> MeshNetwork:
         """The network with random weights, none of which is zero."""
         torch.manual_seed(0)
-        made = self.network(self.network.Config())
+        network = self.network(self.network.Config())
         with torch.no_grad():
-            for parameter in made.parameters():
+            for parameter in network.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
-        made.eval()
-        return made
+        network.eval()
+        return network
 
     def decode(self, *tasks: PartitionTask) -> Decoding:
         """Return the outputs for tasks side by side."""
@@ -77,33 +77,33 @@ class NetworkContract:
     @pytest.mark.parametrize("services", [1, 5, 40])
     def test_every_output_has_its_shape(self, services: int) -> None:
         calls = [(i, (i * 7 + 1) % services) for i in range(services) if services > 1]
-        decoded = self.decode(random_task(calls, services))
-        shapes = [tuple(output.shape) for output in outputs(decoded)]
+        decoding = self.decode(random_task(calls, services))
+        shapes = [tuple(output.shape) for output in outputs(decoding)]
         width, count = self.built.config.embedding, len(calls)
         assert shapes == [(services, width), (services, C_NODE), (count, C_EDGE), (count,)]
 
     def test_a_mesh_without_calls_is_scored(self) -> None:
-        decoded = self.decode(random_task((), 3))
-        assert all(torch.isfinite(output).all() for output in outputs(decoded))
+        decoding = self.decode(random_task((), 3))
+        assert all(torch.isfinite(output).all() for output in outputs(decoding))
 
     def test_outputs_are_finite_and_expectations_bounded_for_any_input(self) -> None:
         task = random_task(CHAIN, 5)
         for factor in (0, 1, 1e4):
-            decoded = self.decode(replace(task, nodes=task.nodes * factor, edges=task.edges * factor))
-            assert all(torch.isfinite(output).all() for output in outputs(decoded)), f"inputs times {factor}"
-            for expected in (decoded.node_expected, decoded.edge_expected):
+            decoding = self.decode(replace(task, nodes=task.nodes * factor, edges=task.edges * factor))
+            assert all(torch.isfinite(output).all() for output in outputs(decoding)), f"inputs times {factor}"
+            for expected in (decoding.node_expected, decoding.edge_expected):
                 assert expected.abs().max() <= EXPECTED_LIMIT
 
     def test_the_same_inputs_give_the_same_bits(self) -> None:
         task = simulated_task()
-        for one, other in zip(outputs(self.decode(task)), outputs(self.decode(task)), strict=True):
-            assert torch.equal(one, other)
+        for first, second in zip(outputs(self.decode(task)), outputs(self.decode(task)), strict=True):
+            assert torch.equal(first, second)
 
     def test_the_order_of_services_and_calls_does_not_matter(self) -> None:
         task = simulated_task()
         rng = np.random.default_rng(0)
         order, calls = rng.permutation(len(task.nodes)), rng.permutation(len(task.edges))
-        relabelled = replace(
+        permuted = replace(
             task,
             nodes=task.nodes[order],
             edges=task.edges[calls],
@@ -111,17 +111,17 @@ class NetworkContract:
             attended_callers=task.attended_callers[calls],
             attended_callees=task.attended_callees[calls],
         )
-        straight, other = outputs(self.decode(task)), outputs(self.decode(relabelled))
-        for of, a, b in zip((order, order, calls, calls), straight, other, strict=True):
-            torch.testing.assert_close(b, a[torch.from_numpy(of)], atol=TOLERANCE, rtol=TOLERANCE)
+        original, reordered = outputs(self.decode(task)), outputs(self.decode(permuted))
+        for rows, before, after in zip((order, order, calls, calls), original, reordered, strict=True):
+            torch.testing.assert_close(after, before[torch.from_numpy(rows)], atol=TOLERANCE, rtol=TOLERANCE)
 
     def test_meshes_side_by_side_do_not_mix(self) -> None:
-        one, other = random_task(CHAIN, 5), random_task(CHAIN, 5, seed=1)
-        changed = replace(other, nodes=other.nodes + 3, edges=other.edges - 2)
-        before, after = score(self.built, [one, other]), score(self.built, [one, changed])
+        task, neighbour = random_task(CHAIN, 5), random_task(CHAIN, 5, seed=1)
+        moved = replace(neighbour, nodes=neighbour.nodes + 3, edges=neighbour.edges - 2)
+        before, after = score(self.built, [task, neighbour]), score(self.built, [task, moved])
         assert_close(after[0], before[0], 0)
-        (alone,) = score(self.built, [one])
-        assert_close(alone, before[0], TOLERANCE)
+        (single,) = score(self.built, [task])
+        assert_close(single, before[0], TOLERANCE)
 
     def test_nothing_is_read_beyond_its_reach(self) -> None:
         calls = [(i, i + 1) for i in range(REACH + 2)]
@@ -133,8 +133,8 @@ class NetworkContract:
 
     def test_messages_pass_along_attended_calls_only(self) -> None:
         task = random_task([*CHAIN, (0, 4)], 5)
-        cut = np.array([True] * len(CHAIN) + [False])
-        task = replace(task, attended_callers=cut, attended_callees=cut)
+        is_attended = np.array([True] * len(CHAIN) + [False])
+        task = replace(task, attended_callers=is_attended, attended_callees=is_attended)
         before, after = self.decode(task), self.decode(with_node_inputs(task, 4, slice(0, NODE_INPUTS)))
         assert torch.equal(before.embeddings[0], after.embeddings[0]), "the call from 0 to 4 is not attended to"
         assert torch.equal(before.node_expected[0], after.node_expected[0])
@@ -142,10 +142,10 @@ class NetworkContract:
     def test_a_service_never_reads_its_own_symptoms_in_their_expectation(self) -> None:
         task = random_task(CHAIN, 5)
         symptoms = [column for column in range(C_NODE) if column != RATE]
-        now = [*symptoms, *(C_NODE + column for column in symptoms), *range(2 * C_NODE, 3 * C_NODE)]
+        current = [*symptoms, *(C_NODE + column for column in symptoms), *range(2 * C_NODE, 3 * C_NODE)]
         for service in range(5):
             before = self.decode(task).node_expected[service]
-            after = self.decode(with_node_inputs(task, service, now)).node_expected[service]
+            after = self.decode(with_node_inputs(task, service, current)).node_expected[service]
             torch.testing.assert_close(after, before, atol=1e-6, rtol=0)
 
     def test_the_expected_load_does_not_read_the_current_load(self) -> None:
@@ -163,7 +163,7 @@ class NetworkContract:
         torch.testing.assert_close(after[1], before[1], atol=1e-6, rtol=0)
 
     def test_neighbours_explain(self) -> None:
-        """A network that reads no neighbours would expect nothing of what spreads."""
+        """A network that ignores neighbours would not expect anything that spreads."""
         task = random_task(CHAIN, 5)
         before = self.decode(task)
         slow = self.decode(with_node_inputs(task, 3, [P50, P99, OWN_TIME]))
@@ -174,34 +174,34 @@ class NetworkContract:
 
     def test_structure_is_that_of_the_embeddings(self) -> None:
         task = simulated_task()
-        decoded = self.decode(task)
+        decoding = self.decode(task)
         source, target = torch.from_numpy(task.edge_index.astype(np.int64))
         with torch.inference_mode():
-            again = self.built.structure(decoded.embeddings, decoded.embeddings, source, target)
-        torch.testing.assert_close(decoded.structure, again, atol=TOLERANCE, rtol=TOLERANCE)
+            again = self.built.structure(decoding.embeddings, decoding.embeddings, source, target)
+        torch.testing.assert_close(decoding.structure, again, atol=TOLERANCE, rtol=TOLERANCE)
 
     def test_every_parameter_learns(self) -> None:
         torch.manual_seed(0)
-        made = self.network(self.network.Config())
-        sum(output.sum() for output in outputs(made(batch_tasks([simulated_task()], CPU)))).backward()  # type: ignore[union-attr]
-        named: dict[str, Any] = dict(made.named_parameters())  # type: ignore[attr-defined]
-        assert not [name for name, parameter in named.items() if parameter.grad is None]
+        network = self.network(self.network.Config())
+        sum(output.sum() for output in outputs(network(batch_tasks([simulated_task()], CPU)))).backward()  # type: ignore[union-attr]
+        parameters: dict[str, Any] = dict(network.named_parameters())  # type: ignore[attr-defined]
+        assert not [name for name, parameter in parameters.items() if parameter.grad is None]
 
     def test_a_checkpoint_comes_back_only_under_the_allowed_name(self, tmp_path: Path) -> None:
-        shipped, path, name = load(), tmp_path / "w.safetensors", name_of(self.built)
-        save(replace(shipped, network=self.built), path)
+        checkpoint, path, name = load(), tmp_path / "w.safetensors", name_of(self.built)
+        save(replace(checkpoint, network=self.built), path)
         task = simulated_task()
         back = load(path, network=name)
         assert back.network.config == self.built.config
         assert_close(score(back.network, [task])[0], score(self.built, [task])[0], 0)
         if name is not None:
-            for other in (None, "other.package:Network"):
+            for wrong_name in (None, "other.package:Network"):
                 with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
-                    load(path, network=other)
+                    load(path, network=wrong_name)
 
 
 def outputs(decoding: Decoding) -> tuple[torch.Tensor, ...]:
-    """The tensors of a decoding in their order."""
+    """Return a decoding's tensors in their order."""
     return tuple(getattr(decoding, field.name) for field in fields(decoding))
 
 
@@ -222,7 +222,7 @@ def random_task(calls: Sequence[tuple[int, int]], services: int, seed: int = 0) 
 
 
 def simulated_task() -> PartitionTask:
-    """Return the inputs of a simulated mesh of 40 services after 25 snapshots."""
+    """Return a simulated mesh's inputs: 40 services after 25 snapshots."""
     state = MeshState()
     for snapshot in Simulator(MeshSpec(services=40, seed=3), snapshots=25).snapshots():
         observation, state = observe(state, snapshot, window_size=120, neighbours=6)
@@ -230,15 +230,15 @@ def simulated_task() -> PartitionTask:
 
 
 def with_node_inputs(task: PartitionTask, row: int, columns: slice | Sequence[int]) -> PartitionTask:
-    """Return the task with some inputs of one service moved by 5."""
+    """Return the task with some of one service's inputs moved by 5."""
     nodes = task.nodes.copy()
     nodes[row, columns] += np.float32(5)
     return replace(task, nodes=nodes)
 
 
-def assert_close(one: PartitionScore, other: PartitionScore, tolerance: float) -> None:
+def assert_close(left: PartitionScore, right: PartitionScore, tolerance: float) -> None:
     """Compare all arrays of two scores."""
-    for ours, theirs in zip(astuple(one)[1:], astuple(other)[1:], strict=True):
+    for ours, theirs in zip(astuple(left)[1:], astuple(right)[1:], strict=True):
         assert (ours is None) == (theirs is None)
         if ours is not None:
             np.testing.assert_allclose(ours, theirs, atol=tolerance, rtol=tolerance)

@@ -1,4 +1,4 @@
-"""The contract of receivers of events: they accept each event, even repeated ones, and report it if they cannot.
+"""The receivers' contract: they accept each event, even a repeated one, or report the failure.
 
 A package with a receiver of its own subclasses :class:`ReceiverContract` in a test module::
 
@@ -34,13 +34,13 @@ from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverChoice
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 30.0  # of one delivery, which takes milliseconds here
+DEADLINE_SECONDS = 30.0  # for a delivery, which takes milliseconds here
 START = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 
 
 def events() -> tuple[IncidentEvent, ...]:
-    """Return the events of an incident from its start to its end, with an action of each kind, and with texts that a
-    receiver must escape."""
+    """Return an incident's events from start to end, with an action of each kind, and texts that a receiver must
+    escape."""
     suspect = Suspect("shop/cart", 0.8, ())
     incident = Incident(
         id="<a>&b",
@@ -64,23 +64,23 @@ def events() -> tuple[IncidentEvent, ...]:
         missing_parts=(),
     )
     links = Links("eu-1", "https://tagae.example")
-    opened = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
+    opening = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
     actions = [
         KeptActionDocument(incident=incident.id, kind=kind, text="<b>&\n*x*", by="<a>", at=START).model_dump(
             mode="json"
         )
         for kind in ActionKind
     ]
-    acted = act(opened.alerts, "shop", {incident.id: actions}, START + timedelta(minutes=5), links)
-    ended = resolve_all(acted.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")
-    return (*opened.events, *acted.events, *ended.events)
+    actions_taken = act(opening.alerts, "shop", {incident.id: actions}, START + timedelta(minutes=5), links)
+    ending = resolve_all(actions_taken.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")
+    return (*opening.events, *actions_taken.events, *ending.events)
 
 
 class ReceiverContract:
     """The tests that every receiver passes.
 
-    A subclass, or its module, has two fixtures: ``choice`` is a receiver that takes every event, and ``away`` one of
-    the same kind that cannot be reached.
+    A subclass, or its module, has two fixtures: ``choice`` is a receiver that accepts every event, and ``away`` one of
+    the same kind that is unreachable.
     """
 
     def test_it_says_what_and_where_it_is(self, choice: ReceiverChoice, away: ReceiverChoice) -> None:
@@ -136,9 +136,9 @@ class ReceiverContract:
                     steps += 1
                     await asyncio.sleep(0)
 
-            working = asyncio.create_task(work())
+            task = asyncio.create_task(work())
             await receiver.deliver(events()[0])
-            working.cancel()
+            task.cancel()
             return steps > 0
 
         assert _use(choice, deliver), "a receiver waits for files and networks in a thread, or with `await`"
@@ -152,8 +152,8 @@ def _use(choice: ReceiverChoice, use: Callable[[EventReceiver], Awaitable[T]]) -
     """Open a receiver as the service does, use it, and close it."""
 
     async def run() -> T:
-        (chosen,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
-        receiver = chosen.open(DEADLINE_SECONDS)
+        (receiver_choice,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
+        receiver = receiver_choice.open(DEADLINE_SECONDS)
         try:
             return await use(receiver)
         finally:

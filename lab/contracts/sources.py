@@ -1,4 +1,4 @@
-"""The contract of sources of a live mesh: they return the snapshot of the requested time, or none.
+"""The sources' contract: they return a live mesh's snapshot at the requested time, or none.
 
 A package with a source of its own subclasses :class:`SourceContract` in a test module::
 
@@ -27,23 +27,21 @@ from serve_app.settings import CollectorSettings, MeshSettings
 class SourceContract:
     """The tests that every source passes.
 
-    A subclass, or its module, has these fixtures: ``mesh`` is the settings of a mesh with a source of the kind,
-    ``instants`` are three or more for which it has snapshots, one interval apart, oldest first, and ``empty`` is one
-    for which it has none and will never have one.
+    A subclass, or its module, has three fixtures: ``mesh`` is the settings of a mesh with this kind of source;
+    ``instants`` are three or more times with snapshots, one interval apart, oldest first; ``empty`` is a time that
+    never has one.
     """
 
     @pytest.fixture
     def collector(self) -> CollectorSettings:
-        """The settings of all meshes, with the interval."""
         return CollectorSettings()
 
     @pytest.fixture
     def source(self, mesh: MeshSettings, collector: CollectorSettings) -> Iterator[LiveSource]:
-        """The source of the mesh."""
         assert mesh.other_source is not None
         plugin = SOURCES.load(mesh.other_source, SourcePlugin)
-        with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as opened:
-            yield opened
+        with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as live_source:
+            yield live_source
 
     def test_a_snapshot_has_the_time_that_was_asked_for(self, source: LiveSource, instants: list[datetime]) -> None:
         for at in instants:
@@ -57,11 +55,11 @@ class SourceContract:
     def test_missed_instants_are_read_later(
         self, mesh: MeshSettings, collector: CollectorSettings, source: LiveSource, instants: list[datetime]
     ) -> None:
-        read = [_require(source.snapshot_at(at)).digest for at in instants]
+        digests = [_require(source.snapshot_at(at)).digest for at in instants]
         plugin = SOURCES.load(mesh.other_source or "", SourcePlugin)
-        for at, digest in zip(instants, read, strict=True):
-            with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as restarted:
-                assert _require(restarted.snapshot_at(at)).digest == digest
+        for at, digest in zip(instants, digests, strict=True):
+            with closing(plugin.open(plugin.check_options(mesh.source_options), collector)) as second_source:
+                assert _require(second_source.snapshot_at(at)).digest == digest
 
     def test_an_instant_without_services_has_no_snapshot(self, source: LiveSource, empty: datetime) -> None:
         assert source.snapshot_at(empty) is None, "the snapshot of another time stands for nothing"
@@ -69,12 +67,14 @@ class SourceContract:
     def test_the_collector_polls_it(
         self, mesh: MeshSettings, collector: CollectorSettings, instants: list[datetime], empty: datetime
     ) -> None:
-        with closing(open_source(mesh, collector)) as opened:
-            polls = [opened.poll(at) for at in instants]
+        with closing(open_source(mesh, collector)) as live_source:
+            polls = [live_source.poll(at) for at in instants]
             assert [poll.why for poll in polls] == [""] * len(instants)
             assert all(poll.snapshot is not None for poll in polls)
-            nothing = opened.poll(empty)
-        assert (nothing.snapshot, list(nothing.answers)) == (None, []), "not an error, so that it is not polled again"
+            no_snapshot = live_source.poll(empty)
+        assert (no_snapshot.snapshot, list(no_snapshot.answers)) == (None, []), (
+            "not an error, so that it is not polled again"
+        )
 
     def test_unknown_options_are_refused(self, mesh: MeshSettings) -> None:
         with pytest.raises(ValueError, match="no_such_option"):
@@ -82,5 +82,5 @@ class SourceContract:
 
 
 def _require(snapshot: MeshSnapshot | None) -> MeshSnapshot:
-    assert snapshot is not None, "expected a snapshot of one of `instants`"
+    assert snapshot is not None, "expected a snapshot for each of `instants`"
     return snapshot

@@ -1,14 +1,15 @@
-"""The contract of stores: rows in order, changed in transactions, no loss of acknowledged writes.
+"""The stores' contract: ordered rows, transactions, no loss of acknowledged writes.
 
-A package with a store of its own subclasses :class:`StoreContract` in a test module, and says where an empty store is::
+A package with a store of its own subclasses :class:`StoreContract` in a test module, with the settings of an empty
+store::
 
     class TestFilesStore(StoreContract):
         @pytest.fixture
         def place(self, tmp_path: Path) -> StoreSettings:
             return StoreSettings(kind="files", options={"folder": tmp_path / "one"})
 
-The store is opened as the service opens it: by the name of its kind. All that the service does with a store is composed
-of these methods, for every store alike.
+The store is opened as the service opens it: by the name of its kind. The service uses a store only through these
+methods.
 """
 
 import multiprocessing
@@ -36,17 +37,16 @@ class StoreContract:
 
     @pytest.fixture
     def rows(self, place: StoreSettings) -> Iterator[RowStore]:
-        """The database of the store at ``place``."""
-        with closing(open_store(place)) as opened:
-            yield opened.database
+        with closing(open_store(place)) as store:
+            yield store.database
 
     def test_ranges_are_read_in_order_of_the_bytes_of_keys(self, rows: RowStore) -> None:
-        others = [("a", b""), ("b/\u00e9", bytes(range(256))), ("b/z", b"z")]
-        put(rows, "prod", *reversed(NUMBERED), *others)
+        extra_rows = [("a", b""), ("b/\u00e9", bytes(range(256))), ("b/z", b"z")]
+        put(rows, "prod", *reversed(NUMBERED), *extra_rows)
         assert rows.read("prod", under("a/"), under("b/"), only("a"), only("missing")) == [
             NUMBERED,
-            [others[2], others[1]],  # z is a byte, and an accented letter is two larger ones
-            [others[0]],
+            [extra_rows[2], extra_rows[1]],  # z is a byte, and an accented letter is two larger ones
+            [extra_rows[0]],
             [],
         ]
         assert rows.read("prod", Range("a/0002", "a/0005")) == [NUMBERED[2:5]]
@@ -55,15 +55,15 @@ class StoreContract:
             NUMBERED[:2],
             NUMBERED[:-3:-1],
         ]
-        assert rows.read("prod", under("")) == [[others[0], *NUMBERED, others[2], others[1]]]
+        assert rows.read("prod", under("")) == [[extra_rows[0], *NUMBERED, extra_rows[2], extra_rows[1]]]
         assert rows.read("other", under("")) == [[]]
 
     def test_a_scan_is_of_one_moment_even_if_read_slowly(self, rows: RowStore) -> None:
         put(rows, "prod", *NUMBERED)
         scan = rows.scan("prod", under("a/", limit=4), under("a/", since="0006"))
-        read = [next(scan)]
+        rows_read = [next(scan)]
         rows.write("prod", Change(drops=["a/"], puts=[("a/0001", b"new")]))
-        assert [*read, *scan] == [*NUMBERED[:4], *NUMBERED[6:]]
+        assert [*rows_read, *scan] == [*NUMBERED[:4], *NUMBERED[6:]]
 
     def test_a_change_drops_puts_and_trims_in_this_order(self, rows: RowStore) -> None:
         put(rows, "prod", *NUMBERED, ("b/1", b"1"), ("c", b"c"))
@@ -107,10 +107,10 @@ class StoreContract:
         large = random.Random(0).randbytes(2**22)
         assert rows.write("prod", begins(b"head", *NUMBERED, ("large", large)))
         rows.tidy()
-        with closing(open_store(place)) as other:
-            assert everything(other.database) == everything(rows)
-            assert other.database.read("prod", only("large")) == [[("large", large)]]
-            assert other.database.survey() == rows.survey()
+        with closing(open_store(place)) as reopened:
+            assert everything(reopened.database) == everything(rows)
+            assert reopened.database.read("prod", only("large")) == [[("large", large)]]
+            assert reopened.database.survey() == rows.survey()
 
     def test_threads_share_a_store(self, rows: RowStore) -> None:
         def fill(space: str) -> int:
@@ -122,11 +122,11 @@ class StoreContract:
             assert list(threads.map(fill, ["a", "b", "c", "d"])) == [20] * 4
 
     def test_processes_that_race_never_overwrite_each_other(self, rows: RowStore, place: StoreSettings) -> None:
-        until = 200
+        target = 200
         context = multiprocessing.get_context("spawn")
         start, pipes = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)]
         racers = [
-            context.Process(target=_race, args=(place, name, until, start, theirs))
+            context.Process(target=_race, args=(place, name, target, start, theirs))
             for name, (_, theirs) in zip((b"a", b"b"), pipes, strict=True)
         ]
         for racer, (_, theirs) in zip(racers, pipes, strict=True):
@@ -136,8 +136,8 @@ class StoreContract:
         for racer, (ours, _) in zip(racers, pipes, strict=True):
             racer.join()
             ours.close()
-        assert sorted(wins[0] + wins[1]) == list(range(1, until + 1))
-        assert [key for key, _ in everything(rows)] == [f"a/{number:04}" for number in range(1, until + 1)] + ["count"]
+        assert sorted(wins[0] + wins[1]) == list(range(1, target + 1))
+        assert [key for key, _ in everything(rows)] == [f"a/{number:04}" for number in range(1, target + 1)] + ["count"]
 
     @pytest.mark.parametrize("seed", range(3))
     def test_nothing_is_lost_or_half_written_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
@@ -150,48 +150,47 @@ class StoreContract:
         ]
 
 
-def put(rows: RowStore, space: str, *new: Row) -> None:
-    assert rows.write(space, Change(puts=new))
+def put(rows: RowStore, space: str, *pairs: Row) -> None:
+    assert rows.write(space, Change(puts=pairs))
 
 
-def begins(head: bytes, *others: Row) -> Change:
-    """A change that makes a mesh of a space."""
-    return Change(expects={HEAD: None}, puts=[(HEAD, head), *others])
+def begins(head: bytes, *extra_rows: Row) -> Change:
+    """Return a change that makes a space a mesh."""
+    return Change(expects={HEAD: None}, puts=[(HEAD, head), *extra_rows])
 
 
 def everything(rows: RowStore, space: str = "prod") -> list[Row]:
-    (found,) = rows.read(space, under(""))
-    return found
+    (pairs,) = rows.read(space, under(""))
+    return pairs
 
 
-def _race(place: StoreSettings, name: bytes, until: int, start: Any, won: Connection) -> None:
-    """Count while another process does too, and say which numbers were ours."""
+def _race(place: StoreSettings, name: bytes, target: int, start: Any, results: Connection) -> None:
+    """Count while another process does too, and send the numbers that this one wrote."""
     wins = []
     start.wait()
     with closing(open_store(place)) as store:
         rows = store.database
         while True:
-            (known,) = rows.read("prod", only("count"))
-            count = int(known[0][1].rstrip(b" ")) if known else 0
-            if count >= until:
+            (pairs,) = rows.read("prod", only("count"))
+            count = int(pairs[0][1].rstrip(b" ")) if pairs else 0
+            if count >= target:
                 break
-            expects = {"count": b"%d " % count if known else None}
+            expects = {"count": b"%d " % count if pairs else None}
             puts = [(f"a/{count + 1:04}", name), ("count", b"%d " % (count + 1))]  # no two begin with the same row
             if rows.write("prod", Change(expects=expects, puts=puts)):
                 wins.append(count + 1)
-    won.send(wins)
+    results.send(wins)
 
 
 def kill_writer(write: Callable[[StoreSettings, Connection], None], place: StoreSettings, seed: int) -> int:
     """Kill a process while it writes.
 
     Args:
-        write: writes until it is killed, and sends the number of each acknowledged write. The process imports it by
-            name.
-        seed: decides after how many writes the process is killed.
+        write: writes until it is killed, and sends the number of each acknowledged write; imported by name.
+        seed: determines the number of writes before the kill.
 
     Returns:
-        The last number that was sent.
+        The last number that it sent.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -214,9 +213,9 @@ def kill_writer(write: Callable[[StoreSettings, Connection], None], place: Store
         ours.close()
 
 
-def _write_for_ever(place: StoreSettings, acknowledged: Connection) -> None:
+def _write_for_ever(place: StoreSettings, pipe: Connection) -> None:
     with closing(open_store(place)) as store:
         for number in range(1, 1_000_000):
             halves = [(f"a/{number:04}/{half}", b"%d" % number * 5_000) for half in "ab"]
             assert store.database.write("prod", Change(puts=[*halves, ("count", b"%d" % number)]))
-            acknowledged.send(number)
+            pipe.send(number)

@@ -1,4 +1,4 @@
-"""Recordings as a data set of PyTorch Geometric, to train and compare models of one's own."""
+"""Recordings as a PyTorch Geometric data set, to train and compare your own models."""
 
 import os
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from serve_app.recordings.reader import RecordingReader
 
 
 class RecordingDataset(Dataset):  # type: ignore[misc]  # the library has no types
-    """The windows of a recording, in order of time: the past of each snapshot as a temporal graph with labels.
+    """A recording's windows, in order of time: each snapshot's past as a temporal graph with labels.
 
     An item is a ``Data`` with the services and calls of its last snapshot:
 
@@ -23,7 +23,7 @@ class RecordingDataset(Dataset):  # type: ignore[misc]  # the library has no typ
     ``x_observed``         bool ``[N, W, 7]``     whether each was measured; the value is 0 if not
     ``edge_index``         int64 ``[2, E]``       caller and callee
     ``edge_attr``          float32 ``[E, W, 4]``  metrics of calls (``EdgeMetric``)
-    ``edge_attr_observed`` bool ``[E, W, 4]``     likewise
+    ``edge_attr_observed`` bool ``[E, W, 4]``     whether each was measured
     ``time``               float64 ``[1]``        of the last snapshot, s since 1970
     ``y``                  float32 ``[N]``        1 where an incident in progress has its labelled root cause
     ``incident``           bool ``[1]``           whether an incident is in progress
@@ -65,7 +65,6 @@ class RecordingDataset(Dataset):  # type: ignore[misc]  # the library has no typ
             )
 
     def len(self) -> int:
-        """Return the number of windows."""
         return len(self.snapshots) - self.window + 1
 
     def get(self, idx: int) -> Data:
@@ -74,8 +73,8 @@ class RecordingDataset(Dataset):  # type: ignore[misc]  # the library has no typ
         last = past[-1]
         nodes = _series(last.node_ids, [(s.node_ids, s.node_features, s.node_observed) for s in past], NODE_METRICS)
         edges = _series(calls_of(last), [(calls_of(s), s.edge_features, s.edge_observed) for s in past], EDGE_METRICS)
-        now = [incident for incident in self.incidents if incident.start <= last.observed_at < incident.end]
-        culprit = [any(is_root_cause(incident, name) for incident in now) for name in last.node_ids]
+        active = [incident for incident in self.incidents if incident.start <= last.observed_at < incident.end]
+        culprit = [any(is_root_cause(incident, name) for incident in active) for name in last.node_ids]
         return Data(
             x=torch.from_numpy(nodes[0]),
             x_observed=torch.from_numpy(nodes[1]),
@@ -84,13 +83,13 @@ class RecordingDataset(Dataset):  # type: ignore[misc]  # the library has no typ
             edge_attr_observed=torch.from_numpy(edges[1]),
             time=torch.tensor([last.observed_at.timestamp()], dtype=torch.float64),
             y=torch.tensor(culprit, dtype=torch.float32),
-            incident=torch.tensor([bool(now)]),
+            incident=torch.tensor([bool(active)]),
             node_ids=list(last.node_ids),
         )
 
 
 def calls_of(snapshot: MeshSnapshot) -> list[tuple[str, str]]:
-    """Return the calls of a snapshot, each as the names of its caller and its callee."""
+    """Return a snapshot's calls as names of caller and callee."""
     return [(snapshot.node_ids[a], snapshot.node_ids[b]) for a, b in snapshot.edge_index.T.tolist()]
 
 
@@ -109,11 +108,11 @@ def _series(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return values and masks ``[K, W, M]`` of the rows with these keys in each snapshot; missing rows are masked."""
     shape = (len(keys), len(past), len(metrics))
-    values, observed = np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
+    values, mask = np.zeros(shape, np.float32), np.zeros(shape, np.bool_)
     for step, (names, features, masks) in enumerate(past):
-        place = {name: row for row, name in enumerate(names)}
-        rows: IntArray = np.array([place.get(key, -1) for key in keys], np.int64)
+        row_of = {name: row for row, name in enumerate(names)}
+        rows: IntArray = np.array([row_of.get(key, -1) for key in keys], np.int64)
         here = rows >= 0
-        observed[here, step] = masks[rows[here]]
+        mask[here, step] = masks[rows[here]]
         values[here, step] = np.where(masks[rows[here]], features[rows[here]], 0)
-    return values, observed
+    return values, mask

@@ -1,4 +1,4 @@
-"""The controls of the demo: what each button of its page does."""
+"""The demo's controls: the effect of each button on its page."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Option:
 
     Attributes:
         kind: the simulator's name for it; also the key of the button.
-        services: where it can start, in the order in which it is offered.
+        services: where it can start, in the order of the offers.
     """
 
     kind: FaultKind | ChangeKind
@@ -37,16 +37,15 @@ class Option:
         return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
     def choose_service(self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = ()) -> str | None:
-        """Return the service where it starts next; None if no service is left.
+        """Return the service where it starts next, from position ``turn`` on; None if no service is left.
 
         Args:
-            turn: position in ``services`` to start from.
             busy: services with an event under way; chosen only if no other is left.
             used_up: services that are never chosen.
         """
         first = turn % len(self.services)
-        offered = [name for name in (*self.services[first:], *self.services[:first]) if name not in used_up]
-        return next((name for name in offered if name not in busy), offered[0] if offered else None)
+        services = [name for name in (*self.services[first:], *self.services[:first]) if name not in used_up]
+        return next((name for name in services if name not in busy), services[0] if services else None)
 
     def start(self, service: str, at: int) -> MeshEvent:
         if self.is_fault:
@@ -59,7 +58,7 @@ class Controls:
     """The state that the buttons have set.
 
     Attributes:
-        speed: times real time; 0 is as fast as possible.
+        speed: relative to real time; 0: as fast as possible.
         paused: no snapshot is sent.
         pauses: whether to pause at the first incident.
         turn: advances the services that the options offer.
@@ -77,12 +76,12 @@ PAUSE = "pause"  # the key of the other button
 def apply_key(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Controls, Option | None]:
     if key == PAUSE:
         return replace(controls, paused=not controls.paused), None
-    chosen = next((option for option in menu if option.kind == key), None)
-    return (replace(controls, turn=controls.turn + 1) if chosen else controls), chosen
+    option = next((entry for entry in menu if entry.kind == key), None)
+    return (replace(controls, turn=controls.turn + 1) if option else controls), option
 
 
 def build_menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:
-    """Return an option for each kind of fault and of benign change that is possible in the mesh."""
+    """Return an option for each kind of fault and benign change that is possible in the mesh."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(78,)))
     for_faults, for_changes = find_candidates(mesh)
     name = mesh.topology.node_ids

@@ -1,4 +1,4 @@
-"""The state of the demo as JSON, for the panel of the page."""
+"""The demo's state as JSON, for the page's panel."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ def _option(state: DemoState, option: Option) -> dict[str, Any]:
 
 
 def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
-    start, found = start_of(event), outcome(state, event)
+    start, result = start_of(event), outcome(state, event)
     return {
         "key": event.kind,
         "text": event_text(event),
@@ -53,6 +53,6 @@ def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
         "is_fault": isinstance(event, Fault),
         "at": state.time_of(start).isoformat() if start < state.next_index else None,
         "under_way": state.is_under_way(event),
-        "outcome": found.text,
-        "right": found.right,
+        "outcome": result.text,
+        "right": result.right,
     }

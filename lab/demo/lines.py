@@ -1,4 +1,4 @@
-"""The progress of the demo as lines in a terminal."""
+"""The demo's progress as lines in a terminal."""
 
 from rich.console import Console
 from rich.text import Text
@@ -23,7 +23,7 @@ WIDTH = max(map(len, (*STYLES, "warming_up")))
 
 
 def print_progress(console: Console, before: DemoState, state: DemoState) -> None:
-    """Print what is new: events, alerts, notices, outcomes, changes of status, a verdict every ``EVERY`` snapshots."""
+    """Print new events, alerts, notices, outcomes and statuses, and a verdict every ``EVERY`` snapshots."""
     if before.snapshots[-1:] == state.snapshots[-1:]:
         return
     newest = state.snapshots[-1]
@@ -39,7 +39,7 @@ def describe(snapshot: ScoredSnapshot) -> str:
     first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
     suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""
     if verdict.watching and not verdict.alerts:
-        suspects = f", watching {', '.join(one.service for one in verdict.watching[:3])}"
+        suspects = f", watching {', '.join(watched.service for watched in verdict.watching[:3])}"
     return (
         f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}, "
         f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"

@@ -1,6 +1,6 @@
-"""The detector's response to each fault and each change, in words, and whether it was right.
+"""The detector's response to each fault and change, in words, and whether it was right.
 
-``lab.evaluation`` judges: which alerts and notices are about a fault, and which alerts are false.
+``lab.evaluation`` decides which alerts and notices belong to a fault, and which alerts are false.
 """
 
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ def outcome(state: DemoState, event: MeshEvent) -> EventOutcome:
 
 
 def tally(state: DemoState) -> str:
-    """Return the score of the detector over all faults that have ended."""
+    """Return the detector's score over all faults that have ended."""
     run = state.run([fault for fault in state.faults if fault.end < state.next_index])
-    found = list(zip(fault_outcomes(run), fault_outcomes(run.with_notices_alone()), strict=True))
-    diagnosed = sum(within(alert.place, FIRST_SUSPECTS) for alert, _ in found)
-    noticed = sum(alert.page is None and notice.page is not None for alert, notice in found)
-    missed = sum(alert.page is None and notice.page is None for alert, notice in found)
+    outcomes = list(zip(fault_outcomes(run), fault_outcomes(run.with_notices_alone()), strict=True))
+    diagnoses = sum(within(alert.place, FIRST_SUSPECTS) for alert, _ in outcomes)
+    notices = sum(alert.page is None and notice.page is not None for alert, notice in outcomes)
+    misses = sum(alert.page is None and notice.page is None for alert, notice in outcomes)
     false = len(false_pages(state.run(state.faults)))
     return (
-        f"{len(found)} fault{'s' * (len(found) != 1)}: {diagnosed} diagnosed, "
-        f"{f'{noticed} noticed, ' if noticed else ''}{missed} missed; "
+        f"{len(outcomes)} fault{'s' * (len(outcomes) != 1)}: {diagnoses} diagnosed, "
+        f"{f'{notices} noticed, ' if notices else ''}{misses} missed; "
         f"{false} false alert{'s' * (false != 1)}"
     )
 
@@ -46,22 +46,22 @@ def conclude(state: DemoState) -> DemoState:
     """Add the outcome of each fault that ends with the newest snapshot, and judge the story if it does: right if its
     fault raised an alert, and no alert was false."""
     chapter, newest = state.chapter, state.snapshots[-1].index
-    ended = [fault for fault in state.faults if fault.end == newest and chapter is None]
-    news = (*state.news, *(("ended", f"{event_text(fault)}: {outcome(state, fault).text}") for fault in ended))
+    endings = [fault for fault in state.faults if fault.end == newest and chapter is None]
+    news = (*state.news, *(("ended", f"{event_text(fault)}: {outcome(state, fault).text}") for fault in endings))
     if chapter is None or state.next_index != chapter.end:
         return replace(state, news=news)
-    run, found = state.run([chapter.fault]), outcome(state, chapter.fault)
+    run, result = state.run([chapter.fault]), outcome(state, chapter.fault)
     if false := false_pages(run):
-        found = EventOutcome(f"false alert, {_suspects(false[0])}", False)
+        result = EventOutcome(f"false alert, {_suspects(false[0])}", False)
     elif not run.pages:
-        found = EventOutcome("no alert", False)
-    judged = "PASS" if found.right else "FAIL", f"{event_text(chapter.fault)}: {found.text}"
-    return replace(state, passed=bool(found.right), chapter=None, news=(*news, judged))
+        result = EventOutcome("no alert", False)
+    judgement = "PASS" if result.right else "FAIL", f"{event_text(chapter.fault)}: {result.text}"
+    return replace(state, passed=bool(result.right), chapter=None, news=(*news, judgement))
 
 
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
-    """Right: each alert on the fault names the culprit among its first suspects, as the page shows it last. Further
-    alerts disturb a person again, but do not mislead: the text counts them."""
+    """Return a right outcome if each alert on the fault has the culprit among its first suspects, as last shown.
+    Further alerts disturb a person again, but do not mislead: the text counts them."""
     if not state.snapshots:
         return EventOutcome("not detected yet")
     run = state.run([fault])
@@ -94,6 +94,6 @@ def _suspects(page: AlertRecord) -> str:
     return f"the suspects are {name_suspects(page.suspects)}"
 
 
-def _delay(run: LocatedRun, found: FaultOutcome) -> str:
-    """From the start of a fault to the end of a snapshot, in the mesh's time."""
-    return f"{((found.delay or timedelta()) + run.step).total_seconds():.0f} s"
+def _delay(run: LocatedRun, fault_outcome: FaultOutcome) -> str:
+    """Return the time from a fault's start to a snapshot's end, by the mesh's clock."""
+    return f"{((fault_outcome.delay or timedelta()) + run.step).total_seconds():.0f} s"

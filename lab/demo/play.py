@@ -1,4 +1,4 @@
-"""The loop of the demo: send a snapshot, read a button, yield the next state."""
+"""The demo's loop: send a snapshot, read a button, yield the next state."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,16 +20,16 @@ def play(client: Client, simulator: Simulator, state: DemoState, read: ReadKey) 
     ``read`` waits; it is called between any two snapshots, and at least once in ``TICK_SECONDS``.
     """
     snapshots = simulator.snapshots()
-    sent = -float("inf")
+    last_push = -float("inf")
     while True:
         before = state.events
         state = advance_story(state)
-        left = sent + _seconds_between(state) - time.perf_counter()
-        if key := read(max(0.0, min(left, TICK_SECONDS))):
+        wait = last_push + _seconds_between(state) - time.perf_counter()
+        if key := read(max(0.0, min(wait, TICK_SECONDS))):
             state = press(state, key)
         simulator.schedule(*state.events[len(before) :])
-        if not key and time.perf_counter() >= sent + _seconds_between(state):
-            sent = time.perf_counter()
+        if not key and time.perf_counter() >= last_push + _seconds_between(state):
+            last_push = time.perf_counter()
             state = _push(client, state, next(snapshots))
         yield state
 
@@ -45,5 +45,5 @@ def _seconds_between(state: DemoState) -> float:
 def _push(client: Client, state: DemoState, snapshot: MeshSnapshot) -> DemoState:
     began = time.perf_counter()
     verdict = client.push(MESH, snapshot)
-    scored = ScoredSnapshot(state.next_index, verdict, 1000.0 * (time.perf_counter() - began))
-    return conclude(add_verdict(state, scored))
+    milliseconds = 1000.0 * (time.perf_counter() - began)
+    return conclude(add_verdict(state, ScoredSnapshot(state.next_index, verdict, milliseconds)))

@@ -1,7 +1,7 @@
-"""The demo's controls over HTTP: an application beside the service, deployed by the demo alone.
+"""The demo's controls over HTTP: an application beside the service.
 
-The show runs in the process of the command. With one call it sends its newest state and gets the keys that were pressed
-in a browser (:class:`Line`). HTTP requests are answered from the newest state.
+The show runs in the command's process. With one call it sends its newest state and gets the keys that were pressed in a
+browser (:class:`Line`). HTTP requests are answered from the newest state.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1
-MAX_KEYS = 32  # that can wait; no one presses more between two calls
+MAX_KEYS = 32  # limit for waiting keys; no one presses more between two calls
 MAX_BODY_BYTES = 1024
-WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
+WAIT_SECONDS = 0.25  # for which a call waits for a key, so the state can be this old
 ADDED = (  # to the page's head
     '<script type="module" src="/demo/controls.js"></script>',
     '<link rel="stylesheet" href="/demo/controls.css">',
@@ -37,22 +37,22 @@ PANEL = Path(__file__).parent / "web"
 
 
 class WaitingKeys:
-    """Keys that were pressed and not yet collected, a bounded number."""
+    """Pressed keys that the show has not collected."""
 
-    def __init__(self, known: Collection[str], limit: int = MAX_KEYS) -> None:
-        self._known = frozenset(known)
+    def __init__(self, keys: Collection[str], limit: int = MAX_KEYS) -> None:
+        self._keys = frozenset(keys)
         self._waiting = asyncio.Queue[str](limit)
 
     def press(self, key: object) -> None:
         """Add a key.
 
         Raises:
-            InvalidDocument: the key has no meaning.
+            InvalidDocument: the key is unknown.
             Overloaded: too many keys wait.
         """
-        if not isinstance(key, str) or key not in self._known:
+        if not isinstance(key, str) or key not in self._keys:
             raise InvalidDocument(
-                f"key: expected one of {' '.join(sorted(map(repr, self._known)))}, got {str(key)[:20]!r}; "
+                f"key: expected one of {' '.join(sorted(map(repr, self._keys)))}, got {str(key)[:20]!r}; "
                 "GET /demo/show lists what each begins",
                 pointer="/key",
             )
@@ -87,7 +87,7 @@ http = interface(openapi=None)
 
 @serve.ingress(http)
 class RemoteControl:
-    """Serves the panel of the page, and exchanges state and keys with the show."""
+    """Serves the page's panel, and exchanges state and keys with the show."""
 
     sign_ins = backend = None  # parts of the service's own ingress
 
@@ -112,7 +112,7 @@ class RemoteControl:
 
     @http.get("/show")
     async def show(self) -> Response:
-        """The state of the demo, without verdicts."""
+        """Return the demo's state, without verdicts."""
         if self._show is None:
             raise NoCapacity("show: it has not started; try again in a second", retry_after_seconds=1.0)
         return _respond(self._show, "application/json")
@@ -125,13 +125,13 @@ class RemoteControl:
         return Response(status_code=202)
 
     async def exchange(self, show: bytes) -> list[str]:
-        """Take in the newest state, and return the keys pressed since; waits a moment for one."""
+        """Store the newest state, and return the keys pressed since; wait a moment for one."""
         self._show = show
         return await self._keys.take(WAIT_SECONDS)
 
 
 def remote_control(keys: Collection[str], settings: Settings) -> dict[str, Application]:
-    """The application by its name, for :func:`serve_app.app.start`."""
+    """Return the application by its name, for :func:`serve_app.app.start`."""
     deployment = serve.deployment(
         RemoteControl,
         ray_actor_options={"num_cpus": LIGHT_CPUS},
@@ -156,7 +156,7 @@ class Line:
         self._answer = self._control.exchange.remote(show)
 
     def read(self, seconds: float) -> str:
-        """The next key, or nothing if none is pressed within that time."""
+        """Return the next key; empty if none is pressed within that time."""
         if not self._keys and self._answer is None:
             sleep(seconds)
         elif not self._keys:

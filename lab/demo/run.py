@@ -1,6 +1,6 @@
 """The whole system on one machine: a simulated mesh, sent over HTTP to a service that the demo starts.
 
-The terminal shows progress lines. The page of the service shows the mesh and has a panel with the controls.
+The terminal shows progress lines. The service's page shows the mesh and has a panel with the controls.
 """
 
 import time
@@ -46,18 +46,13 @@ def demonstrate(
     speed: float,
     token: str | None = None,
 ) -> bool:
-    """Start the service, play the demo, stop the service.
+    """Start the service, play the demo, stop the service, and return whether the detector passed the story.
 
     Args:
-        console: for the progress lines.
-        wait: shows what is being waited for, during a ``with`` block.
-        services: size of the mesh.
+        wait: shows the activity during a ``with`` block.
         once: end after the first fault, without controls on the page; otherwise run until SIGINT or SIGTERM.
-        speed: times real time after the warm-up; 0 is as fast as possible.
-        token: of the service, if the settings have a tokens file.
-
-    Returns:
-        Whether the detector passed the story.
+        speed: relative to real time after the warm-up; 0: as fast as possible.
+        token: for the service, if the settings have a tokens file.
     """
     from lab.demo.remote_control import Line, remote_control
     from serve_app.app import start, stop  # imports Ray
@@ -100,12 +95,11 @@ def demonstrate(
 
 
 def _print_step(console: Console, began: float, words: str) -> None:
-    """Print a step of the start; ``began``: when the demo did, s of the performance counter."""
     console.print(f"{time.perf_counter() - began:4.0f} s {words}", style="dim", markup=False, soft_wrap=True)
 
 
 def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoState]:
-    """Send the states to the page, as often as it can take one, and pass them on."""
+    """Send states to the page, as often as it can accept one, and pass them on."""
     for state in states:
         if line and line.is_free:
             line.send(encode(state))
@@ -113,7 +107,7 @@ def _publish(states: Iterator[DemoState], line: "Line | None") -> Iterator[DemoS
 
 
 def _settings(folder: Path) -> Settings:
-    """Settings of the demo: loopback, a free port, a temporary store."""
+    """Return settings for loopback, a free port and a temporary store."""
     # One mesh needs one session and one ingress; fewer processes start sooner on two cores.
     serve = {
         "host": "127.0.0.1",
@@ -122,7 +116,7 @@ def _settings(folder: Path) -> Settings:
         "session_replicas": 1,
         "ingress_replicas": 1,
     }
-    serve |= {"certificate_file": None, "key_file": None}  # they are for the name of the real service
+    serve |= {"certificate_file": None, "key_file": None}  # they are for the real service's name
     return load(overrides={"serve": serve, "store": {"path": folder}})
 
 
@@ -131,11 +125,11 @@ def _wait(seconds: float) -> str:
     return ""
 
 
-def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event) -> bool:
-    """Print the progress until ``ended``; with ``once``, until the story has ended. Return whether it passed."""
+def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool, end: Event) -> bool:
+    """Print the progress until ``end``; with ``once``, until the story has ended. Return whether it passed."""
     for newer in states:
         print_progress(console, state, newer)
         state = newer
-        if ended.is_set() or (once and state.passed is not None):
+        if end.is_set() or (once and state.passed is not None):
             break
     return bool(state.passed)

@@ -1,4 +1,4 @@
-"""The state of the demo, and what changes it: the story, a button, a verdict."""
+"""The demo's state, and its changes by the story, a button or a verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ CHANGE_SNAPSHOTS = 20  # for which a change counts as under way
 
 @dataclass(frozen=True, slots=True)
 class ScoredSnapshot:
-    """One snapshot: its index, the verdict on it, and milliseconds from POST to verdict."""
+    """A snapshot: index, verdict, and milliseconds from POST to verdict."""
 
     index: int
     verdict: VerdictDocument
@@ -37,19 +37,16 @@ class ScoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class DemoState:
-    """All that can be seen of the demo.
+    """The demo's whole state.
 
     Attributes:
         title: describes the mesh.
-        interval_seconds: between snapshots.
         menu: the faults and changes that the buttons start.
-        controls: what the buttons have set.
         chapter: the story; None after its end, or a button.
         snapshots: the newest last.
         news: label, one of ``lab.demo.lines.STYLES``, and text of each line about the newest snapshot.
-        events: all faults and changes so far, in the order of starting them.
-        raised: all alerts so far, by incident, as the page has shown them last.
-        noticed: the same of all notices so far; they raise no alert.
+        events: all faults and changes so far, in the order of their starts.
+        alerts, notices: all so far, by incident, as last shown on the page.
         passed: whether the detector passed the story; None: it has not ended.
         notice: answer to the last button.
     """
@@ -62,8 +59,8 @@ class DemoState:
     snapshots: tuple[ScoredSnapshot, ...] = ()
     news: tuple[tuple[str, str], ...] = ()
     events: tuple[MeshEvent, ...] = ()
-    raised: Mapping[str, AlertRecord] = field(default_factory=dict)
-    noticed: Mapping[str, AlertRecord] = field(default_factory=dict)
+    alerts: Mapping[str, AlertRecord] = field(default_factory=dict)
+    notices: Mapping[str, AlertRecord] = field(default_factory=dict)
     passed: bool | None = None
     notice: str = ""
 
@@ -72,7 +69,7 @@ class DemoState:
         return self.snapshots[-1].index + 1 if self.snapshots else 0
 
     def time_of(self, index: int) -> datetime:
-        """Return when a snapshot was taken, also one that is no longer kept, or will be taken."""
+        """Return a snapshot's time, also before the oldest one in the state and in the future."""
         newest = self.snapshots[-1]
         return newest.verdict.observed_at + timedelta(seconds=(index - newest.index) * self.interval_seconds)
 
@@ -83,9 +80,10 @@ class DemoState:
         """
         begin = self.time_of(0) if self.snapshots else datetime.min.replace(tzinfo=UTC)
         alerts, notices = (
-            tuple(one for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
+            tuple(record for record in records.values() if record.begin >= begin)
+            for records in (self.alerts, self.notices)
         )
-        located = tuple(
+        located_faults = tuple(
             LocatedFault(
                 start=self.time_of(fault.start),
                 end=self.time_of(fault.end),
@@ -97,7 +95,9 @@ class DemoState:
             )
             for fault in faults
         )
-        return LocatedRun(alerts, located, timedelta(seconds=self.interval_seconds), begin, datetime.max, notices)
+        return LocatedRun(
+            alerts, located_faults, timedelta(seconds=self.interval_seconds), begin, datetime.max, notices
+        )
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -151,39 +151,40 @@ def press(state: DemoState, key: str) -> DemoState:
 def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     """Return the state with a snapshot and its verdict. At the first incident, it may pause."""
     verdict, controls, notice = snapshot.verdict, state.controls, state.notice
-    raised, noticed = _update(state.raised, verdict, verdict.alerts), _update(state.noticed, verdict, verdict.notices)
-    new = [one for one in verdict.alerts if one.id not in state.raised]
-    new += [one for one in verdict.notices if one.id not in state.noticed]
-    news = (*_news_of_events(state, snapshot), *map(_news_of_incident, new))
-    if controls.pauses and raised:
+    alerts, notices = _update(state.alerts, verdict, verdict.alerts), _update(state.notices, verdict, verdict.notices)
+    new_incidents = [incident for incident in verdict.alerts if incident.id not in state.alerts]
+    new_incidents += [incident for incident in verdict.notices if incident.id not in state.notices]
+    news = (*_news_of_events(state, snapshot), *map(_news_of_incident, new_incidents))
+    if controls.pauses and alerts:
         controls, notice = replace(controls, paused=True, pauses=False), PAUSED
         news = (*news, ("paused", PAUSED))
     snapshots = (*state.snapshots, snapshot)[-KEPT:]
     return replace(
-        state, snapshots=snapshots, raised=raised, noticed=noticed, news=news, controls=controls, notice=notice
+        state, snapshots=snapshots, alerts=alerts, notices=notices, news=news, controls=controls, notice=notice
     )
 
 
 def _update(
-    known: Mapping[str, AlertRecord], verdict: VerdictDocument, incidents: Sequence[IncidentDocument]
+    records: Mapping[str, AlertRecord], verdict: VerdictDocument, incidents: Sequence[IncidentDocument]
 ) -> dict[str, AlertRecord]:
-    """Return the incidents by id; the incidents of the verdict replace what was known of them."""
-    now = {}
-    for one in incidents:
-        begin = known[one.id].begin if one.id in known else verdict.observed_at
-        now[one.id] = AlertRecord(one.id, begin, tuple(s.service for s in one.suspects), frozenset(one.affected))
-    return {**known, **now}
+    """Return the records by id, with those of the verdict's incidents replaced."""
+    updates = {}
+    for incident in incidents:
+        begin = records[incident.id].begin if incident.id in records else verdict.observed_at
+        suspects = tuple(suspect.service for suspect in incident.suspects)
+        updates[incident.id] = AlertRecord(incident.id, begin, suspects, frozenset(incident.affected))
+    return {**records, **updates}
 
 
 def _news_of_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[tuple[str, str]]:
-    """Faults and changes that begin in this snapshot."""
+    """Yield the faults and changes that begin in this snapshot."""
     if snapshot.index == 0:
         yield "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots"
     for event in state.events:
         if start_of(event) == snapshot.index:
             is_fault = isinstance(event, Fault)
-            expected = "must raise an alert" if is_fault else "must not raise an alert"
-            yield "fault" if is_fault else "change", f"{event_text(event)}: {expected}"
+            requirement = "must raise an alert" if is_fault else "must not raise an alert"
+            yield "fault" if is_fault else "change", f"{event_text(event)}: {requirement}"
 
 
 def _news_of_incident(incident: IncidentDocument) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The story of the demo: which changes and faults happen when, and whether the alerts were right."""
+"""The demo's story: its changes and its fault, and their times."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lab.simulator.physics.propagation import MeshPhysics
 MeshEvent = Fault | BenignChange
 
 CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
-# Visible within minutes. The first one that the mesh allows: its alert comes soonest, and one service alone causes it.
+# Visible within minutes, caused by one service alone. The first one that the mesh allows is used.
 STORY_FAULTS: tuple[FaultKind, ...] = ("error_burst", "latency_injection", "retry_storm")
 LONG: frozenset[ChangeKind] = frozenset({"canary"})  # would still be under way when the fault begins
 FAULT_SNAPSHOTS = RECOVERY - FAULT
@@ -28,8 +28,7 @@ class Chapter:
 
     Attributes:
         changes: at services with traffic, never at the culprit.
-        fault: its ``service`` is the culprit.
-        end: the first snapshot after it.
+        end: the first snapshot after the chapter.
     """
 
     changes: tuple[BenignChange, ...]
@@ -38,7 +37,7 @@ class Chapter:
 
 
 def event_text(event: MeshEvent) -> str:
-    """Return an event for people: ``error burst at shop/cart``."""
+    """Describe an event for people: ``error burst at shop/cart``."""
     return f"{event.kind.replace('_', ' ')} at {event.service}"
 
 
@@ -47,8 +46,7 @@ def start_of(event: MeshEvent) -> int:
 
 
 def find_candidates(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mapping[ChangeKind, Ints]]:
-    """Return the positions of the services where each kind of fault and of change can start; kinds without any are left
-    out."""
+    """Return the services where each kind of fault or change can start, as positions, without the impossible kinds."""
     faults = {kind: candidates(mesh, kind) for kind in KINDS}
     busy = candidates(mesh, "error_burst")
     changes = {kind: eligible_services(mesh, kind) for kind in get_args(ChangeKind)}
@@ -57,19 +55,19 @@ def find_candidates(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mappin
 
 
 def chapter_of(mesh: MeshPhysics, seed: int, start: int) -> Chapter:
-    """Return the chapter that a spectator sees from this snapshot on; its fault is visible within minutes."""
+    """Return the chapter that starts at this snapshot."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
     for_faults, for_changes = find_candidates(mesh)
-    name = mesh.topology.node_ids
+    names = mesh.topology.node_ids
     kind = next(kind for kind in STORY_FAULTS if kind in for_faults)
     culprit = int(rng.choice(for_faults[kind]))
-    quick = [one for one in for_changes if one not in LONG]
-    changes, taken = [], [culprit]
-    for at, change in zip(CHANGES, (quick[i] for i in rng.permutation(len(quick))), strict=False):
-        if len(free := np.setdiff1d(for_changes[change], taken)):
-            taken.append(int(rng.choice(free)))
-            changes.append(BenignChange(change, name[taken[-1]], start + at))
-    fault = Fault(kind, name[culprit], start + FAULT, start + RECOVERY)
+    kinds = [change for change in for_changes if change not in LONG]
+    changes, positions = [], [culprit]
+    for at, change in zip(CHANGES, (kinds[i] for i in rng.permutation(len(kinds))), strict=False):
+        if len(free := np.setdiff1d(for_changes[change], positions)):
+            positions.append(int(rng.choice(free)))
+            changes.append(BenignChange(change, names[positions[-1]], start + at))
+    fault = Fault(kind, names[culprit], start + FAULT, start + RECOVERY)
     return Chapter(tuple(changes), fault, start + END)
 
 

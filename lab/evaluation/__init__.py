@@ -1,1 +1,1 @@
-"""``tagae evaluate``: detectors measured on labelled recordings by their verdict files."""
+"""``tagae evaluate``: measures detectors on labelled recordings by their verdict files."""

@@ -1,4 +1,4 @@
-"""Matches files of verdicts with recordings."""
+"""Matches verdict files with recordings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,57 +8,57 @@ from serve_app.errors import BadVerdicts
 SUFFIX = ".jsonl"
 
 
-def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the files of each detector, one for each recording in their order.
+def verdict_files(options: Sequence[str], recordings: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return each detector's files, in the order of the recordings.
 
     Args:
-        given: ``NAME=FILE`` for a single recording, or ``NAME=FOLDER`` with a file named after each recording.
-        recordings: their folders.
+        options: ``NAME=FILE`` for a single recording, or ``NAME=FOLDER`` with a file named after each recording.
 
     Raises:
-        BadVerdicts: not of this form, or a file is missing.
+        BadVerdicts: an option has another form, or a file is missing.
     """
-    found: dict[str, list[Path]] = {}
-    for one in given:
-        name, equals, path = (part.strip() for part in one.partition("="))
-        if not (name and equals and path) or name in found:
-            raise BadVerdicts(f"--verdicts: expected NAME=FILE or NAME=FOLDER, each name once, got {one!r}; correct it")
+    files: dict[str, list[Path]] = {}
+    for option in options:
+        name, equals, path = (part.strip() for part in option.partition("="))
+        if not (name and equals and path) or name in files:
+            raise BadVerdicts(
+                f"--verdicts: expected NAME=FILE or NAME=FOLDER, each name once, got {option!r}; correct it"
+            )
         place = Path(path).expanduser()
         if place.is_dir():
-            found[name] = [_in_folder(name, place, recording) for recording in recordings]
+            files[name] = [_in_folder(name, place, recording) for recording in recordings]
         elif len(recordings) == 1:
-            found[name] = [place]
+            files[name] = [place]
         else:
             raise BadVerdicts(
                 f"--verdicts {name}: expected a folder for {len(recordings)} recordings, got {place}; give a folder "
                 "with a file named after each"
             )
-    return found
+    return files
 
 
 def recording_names(recordings: Sequence[Path]) -> list[str]:
-    """Return the last parts of each path, at least two and as many as make the names unique.
+    """Return the last parts of each path: at least two, and as many as make the names unique.
 
     Raises:
         BadVerdicts: a recording is given twice.
     """
     parts = [path.resolve().parts for path in recordings]
-    twice = sorted({str(path) for path, known in zip(recordings, parts, strict=True) if parts.count(known) > 1})
-    if twice:
-        raise BadVerdicts(f"recordings: expected each once, got {', '.join(twice)} twice; remove one")
+    if duplicates := sorted({str(path) for path in recordings if parts.count(path.resolve().parts) > 1}):
+        raise BadVerdicts(f"recordings: expected each once, got {', '.join(duplicates)} twice; remove one")
     depth = 2
-    while len({known[-depth:] for known in parts}) < len(parts):
+    while len({names[-depth:] for names in parts}) < len(parts):
         depth += 1
-    return ["/".join(known[-depth:]).lstrip("/") for known in parts]
+    return ["/".join(names[-depth:]).lstrip("/") for names in parts]
 
 
 def _in_folder(name: str, folder: Path, recording: Path) -> Path:
     parts = recording.resolve().parts
-    tried = [folder / f"{'/'.join(parts[-2:])}{SUFFIX}", folder / f"{parts[-1]}{SUFFIX}"]
-    found = next((path for path in tried if path.is_file()), None)
-    if found is None:
+    candidates = [folder / f"{'/'.join(parts[-2:])}{SUFFIX}", folder / f"{parts[-1]}{SUFFIX}"]
+    match = next((path for path in candidates if path.is_file()), None)
+    if match is None:
         raise BadVerdicts(
-            f"--verdicts {name}: expected {tried[0]} or {tried[1]} for the recording {recording}, found neither; "
-            "score it or name the files one by one"
+            f"--verdicts {name}: expected {candidates[0]} or {candidates[1]} for the recording {recording}, found "
+            "neither; score it or name the files one by one"
         )
-    return found
+    return match

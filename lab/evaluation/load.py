@@ -17,18 +17,18 @@ from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
 
 LOCATED = frozenset({"recovered", "affected", "candidates"})  # columns of labels that name the affected services
-UNMATCHED = 0.5  # share of snapshots without a verdict, above which the file belongs to another recording
+UNMATCHED = 0.5  # share of snapshots without a verdict above which a file belongs to another recording
 
 
 def read_truth(
     path: Path, *, guard: timedelta | None = None, begin_after: timedelta = timedelta(0), name: str = ""
 ) -> GroundTruth:
-    """Read the labels of a recording.
+    """Read a recording's labels.
 
     Args:
         guard: time after each incident in which alarms do not count; None: two minutes for streams, else none.
-        begin_after: time at the start of the recording that does not count.
-        name: by default the last two parts of the path.
+        begin_after: time at the recording's start that does not count.
+        name: default: the path's last two parts.
 
     Raises:
         BadRecording: it cannot be read, or it has no labels.
@@ -44,10 +44,12 @@ def read_truth(
     services: set[str] = set()
     for snapshot in reader.snapshots():
         times.append(snapshot.observed_at)
-        for known, is_measured in zip(snapshot.node_ids, np.any(snapshot.node_observed, axis=1).tolist(), strict=True):
+        for service, is_measured in zip(
+            snapshot.node_ids, np.any(snapshot.node_observed, axis=1).tolist(), strict=True
+        ):
             if is_measured:  # a gateway may only be the source of calls
-                services.add(known)
-            namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])
+                services.add(service)
+            namespaces.setdefault(service.split("/", 1)[1], service.split("/", 1)[0])
     if not times:
         raise BadRecording(f"recording {path}: expected snapshots, got none; record it again")
     incidents = reader.incidents()
@@ -65,7 +67,7 @@ def read_truth(
             guard=guard,
             unscored=[(_instant(a), _instant(b)) for a, b in reader.meta.get("unscored", ())],
             faults=[_located_fault(incident) for incident in incidents] if form is Form.LOCATED else (),
-            silences=[(_instant(one["start"]), _instant(one["end"])) for one in reader.meta.get("silences", ())],
+            silences=[(_instant(gap["start"]), _instant(gap["end"])) for gap in reader.meta.get("silences", ())],
             begin=times[0] + begin_after,
         )
     except (ValueError, TypeError, KeyError) as error:
@@ -82,7 +84,7 @@ def form_of(incidents: Sequence[LabelledIncident]) -> Form:
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
-    """Yield the verdicts of a file, in its order.
+    """Yield a file's verdicts, in its order.
 
     Raises:
         BadVerdicts: the file cannot be read, or a line is not a verdict.
@@ -99,28 +101,28 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
 
 
 def read_series(path: Path, truth: GroundTruth) -> VerdictSeries:
-    """Read a file of verdicts and match them with the snapshots of a recording.
+    """Read a file of verdicts, and match them with a recording's snapshots.
 
     Raises:
-        BadVerdicts: the file cannot be read, a line is not a verdict, or most snapshots have no verdict, so the file is
+        BadVerdicts: the file cannot be read, a line is not a verdict, or most snapshots have no verdict: the file is
             incomplete or belongs to another recording.
     """
-    matched = align_verdicts(read_verdicts(path), truth)
-    missing = matched.status.count(MISSING)
+    series = align_verdicts(read_verdicts(path), truth)
+    missing = series.status.count(MISSING)
     if missing > UNMATCHED * len(truth.times):
         raise BadVerdicts(
             f"verdicts {path}: expected one for each of the {len(truth.times)} snapshots of {truth.name} "
             f"({truth.instant(0).isoformat()} to {truth.instant(-1).isoformat()}), got none for {missing} of them and "
-            f"{matched.unplaced} about other times; name the file made from this recording, or score it again"
+            f"{series.unplaced} about other times; name the file made from this recording, or score it again"
         )
-    return matched
+    return series
 
 
 def decode_verdict_line(line: str) -> Verdict:
     """Decode a line of ``tagae score --output``.
 
-    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are not
-    decoded.
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are left
+    out.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: the line has another form.
@@ -183,20 +185,20 @@ def _span(incident: LabelledIncident, form: Form, namespaces: Mapping[str, str])
     details = incident.details
     service = incident.root_cause_service
     namespace = details.get("root_cause_namespace") or namespaces.get(service or "", "?")
-    located = form is Form.LOCATED
+    is_located = form is Form.LOCATED
     return Span(
         start=incident.start,
-        end=incident.end - TICK if located else incident.end,  # the label is the first instant without the fault
+        end=incident.end - TICK if is_located else incident.end,  # the label is the first instant without the fault
         kind=incident.kind,
         culprit=f"{namespace}/{service}" if service else None,
         symptom=str(details.get("symptom_metric") or ""),
         segment=(details["segment_start"], details["segment_end"]) if form is Form.SEGMENTS else None,
-        guarded_until=(details["recovered"] or incident.end) + GRACE if located else None,
+        guarded_until=(details["recovered"] or incident.end) + GRACE if is_located else None,
     )
 
 
 def _located_fault(incident: LabelledIncident) -> LocatedFault:
-    """The fault of an incident that names the affected services; raises ``KeyError`` if a column is missing."""
+    """Return the fault of an incident that names the affected services; raise ``KeyError`` if a column is missing."""
     details = incident.details
     return LocatedFault(
         start=incident.start,
@@ -213,7 +215,7 @@ def _located_fault(incident: LabelledIncident) -> LocatedFault:
 
 
 def _number(value: Any) -> float:
-    """A number of a label or a verdict; NaN if it has none."""
+    """Return a label's or a verdict's number; NaN if it has none."""
     return float("nan") if value is None else float(value)
 
 

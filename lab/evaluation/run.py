@@ -1,4 +1,4 @@
-"""Runs the evaluation: every detector on every recording."""
+"""Evaluates every detector on every recording."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from serve_app.settings import AlertSettings
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One recording: the result of each detector, by name."""
+    """Each detector's result on one recording, by name."""
 
     name: str
     form: Form
@@ -39,7 +39,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """How to evaluate.
+    """Options of an evaluation.
 
     Attributes:
         alert: settings with the budget of false alerts.
@@ -71,8 +71,7 @@ def evaluate_all(
     """Evaluate every detector on every recording, one after the other.
 
     Args:
-        recordings: their folders.
-        files: verdicts of each detector, one file for each recording.
+        files: each detector's verdicts, one file for each recording.
 
     Raises:
         BadRecording, BadVerdicts: a file cannot be read or does not match.

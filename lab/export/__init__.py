@@ -1,1 +1,1 @@
-"""Exports of a checkpoint's network to programs that run without this package."""
+"""Exports a checkpoint's network to programs that run without this package."""

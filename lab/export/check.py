@@ -1,4 +1,4 @@
-"""Compares an exported file with the network that it was made from."""
+"""Compares an exported file with its network."""
 
 from collections.abc import Iterator
 
@@ -16,17 +16,17 @@ SIZES = ((1, 0), (3, 2), (40, 200), (300, 3000))  # services and calls of the gr
 
 
 class DifferentOutputs(ValueError):
-    """An exported file does not compute what its network does."""
+    """An exported file's outputs differ from its network's."""
 
 
 def require_same(network: MeshNetwork, run: Run) -> float:
     """Run a file and the network on random meshes of several sizes. Some services have no callers.
 
     Returns:
-        The largest difference of an output, relative to 1 or to the output if that is larger.
+        The largest difference between outputs, relative to the output, or to 1 for smaller outputs.
 
     Raises:
-        DifferentOutputs: it is larger than ``TOLERANCE``.
+        DifferentOutputs: the difference is larger than ``TOLERANCE``.
     """
     flat, largest = FlatNetwork(network).eval(), 0.0
     for task in random_meshes():
@@ -47,7 +47,7 @@ def require_same(network: MeshNetwork, run: Run) -> float:
 
 
 def random_meshes() -> Iterator[PartitionTask]:
-    """Yield random inputs of ``SIZES``. A third of the calls are not attended to."""
+    """Yield random inputs of ``SIZES``, in which a third of the calls are not attended to."""
     rng = np.random.default_rng(0)
     for services, calls in SIZES:
         yield PartitionTask(

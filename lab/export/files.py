@@ -20,7 +20,7 @@ from lab.export.program import INPUTS, OUTPUTS, SIZES, trace
 from model.checkpoint import Checkpoint
 from model.features import SCHEMA
 
-OPSET = 18  # of ONNX: the first whose scatters can reduce; ONNX Runtime 1.14 of February 2023, and newer ones, run it
+OPSET = 18  # the first ONNX opset whose scatters can reduce; needs ONNX Runtime 1.14 (February 2023) or newer
 DOCUMENT = "tagae.json"  # file inside a .pt2
 
 Run = Callable[[Sequence[NDArray[Any]]], list[NDArray[Any]]]  # from the inputs to the outputs
@@ -71,7 +71,7 @@ def open_pt2(path: Path) -> Run:
 
 
 def open_onnx(path: Path) -> Run:
-    """Open an ``.onnx`` in ONNX Runtime on the CPU, with as many threads as torch has.
+    """Open an ``.onnx`` in ONNX Runtime on the CPU, with torch's number of threads.
 
     Raises:
         ModuleNotFoundError: the extra ``export`` is not installed.
@@ -90,7 +90,7 @@ def open_onnx(path: Path) -> Run:
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, str]:
-    """What a file says about itself, as texts: versions, and the sizes and channels that its inputs need."""
+    """Return a file's metadata: versions, and the sizes and channels that its inputs need."""
     return {
         "tagae_version": importlib.metadata.version("tagae"),
         "model_version": checkpoint.digest,
@@ -101,7 +101,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, str]:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Silence what torch's exporter says about packages and functions of its own."""
+    """Silence torch's exporter's warnings about its own packages and functions."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -1,10 +1,10 @@
-"""The network of a checkpoint with flat inputs and outputs, traced by ``torch.export``.
+"""A checkpoint's network with flat inputs and outputs, traced by ``torch.export``.
 
 ======================= ======= ================== ============================================================
 input                   type    shape              content
 ======================= ======= ================== ============================================================
 ``nodes``               float32 ``[services, 45]`` see :mod:`model.network.contract`
-``edges``               float32 ``[calls, 21]``    likewise
+``edges``               float32 ``[calls, 21]``    see :mod:`model.network.contract`
 ``edge_index``          int64   ``[2, calls]``     caller and callee of each call, as rows of ``nodes``
 ``attended_callers``    bool    ``[calls]``        whether the callee attends to the caller
 ``attended_callees``    bool    ``[calls]``        whether the caller attends to the callee
@@ -50,10 +50,10 @@ def trace(network: MeshNetwork) -> torch.export.ExportedProgram:
     """Trace a network on the CPU, with our ops inside.
 
     Raises:
-        torch.export.UserError: the network's forward depends on values in a way that cannot be traced.
+        torch.export.UserError: the network's forward depends on values in an untraceable way.
     """
-    named = {name: torch.export.Dim(name) for name in ("services", "calls")}
-    shapes = tuple({axis: named[name] for axis, name in sizes.items()} for sizes in SIZES)
+    dimensions = {name: torch.export.Dim(name) for name in ("services", "calls")}
+    shapes = tuple({axis: dimensions[name] for axis, name in sizes.items()} for sizes in SIZES)
     flat = FlatNetwork(network).eval()
     with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)  # torch uses what it deprecates
@@ -72,7 +72,7 @@ def inputs_of(task: PartitionTask) -> tuple[Tensor, ...]:
 
 
 def _any_inputs() -> tuple[Tensor, ...]:
-    """Inputs to trace with: any sizes that differ from each other, and from 0 and 1, which are special."""
+    """Return inputs for tracing: any sizes that differ from each other, and from 0 and 1, which are special."""
     services, calls = 5, 7
     ends = torch.arange(calls)
     return (
@@ -85,11 +85,11 @@ def _any_inputs() -> tuple[Tensor, ...]:
 
 
 def _neighbourhoods(listener: Tensor, speaker: Tensor, attended: Tensor, nodes: Tensor) -> Neighbourhoods:
-    """The same as :func:`~model.state.topology.sort_neighbours`, in operators that can be traced."""
+    """Compute :func:`~model.state.topology.sort_neighbours` in traceable operators."""
     edges = torch.nonzero(attended).squeeze(1)
-    of = listener[edges]
+    owners = listener[edges]
     position = torch.arange(edges.shape[0], device=edges.device)
-    order = torch.sort(of * edges.shape[0] + position).indices  # ONNX has no stable sort, so no two keys are equal
+    order = torch.sort(owners * edges.shape[0] + position).indices  # ONNX has no stable sort, so no two keys are equal
     edges = edges[order]
-    counts = torch.zeros_like(nodes[:, 0], dtype=torch.int64).scatter_add(0, of, torch.ones_like(of))
+    counts = torch.zeros_like(nodes[:, 0], dtype=torch.int64).scatter_add(0, owners, torch.ones_like(owners))
     return Neighbourhoods(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), speaker[edges], edges)

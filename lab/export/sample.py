@@ -1,4 +1,4 @@
-"""Inputs and outputs of one snapshot as JSON: what a program in another language tests itself with."""
+"""One snapshot's inputs and outputs as JSON, for tests of programs in other languages."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ WINDOW = 120  # snapshots in the ring
 
 
 def write_sample(checkpoint: Checkpoint, snapshots: Iterable[MeshSnapshot], path: Path) -> None:
-    """Write the inputs and outputs of the last snapshot, after all others as its past.
+    """Write the last snapshot's inputs and outputs; all others are its past.
 
     Raises:
         ValueError: there are no snapshots.
@@ -46,6 +46,6 @@ def write_sample(checkpoint: Checkpoint, snapshots: Iterable[MeshSnapshot], path
 
 
 def _describe(tensor: torch.Tensor) -> dict[str, Any]:
-    """A tensor as its type, its shape and its values in row-major order."""
+    """Describe a tensor by type, shape and values in row-major order."""
     kind = {torch.float32: "float32", torch.int64: "int64", torch.bool: "bool"}[tensor.dtype]
     return {"type": kind, "shape": list(tensor.shape), "data": tensor.flatten().tolist()}

@@ -1,4 +1,4 @@
-"""Labels from measured effects: compare a run with faults to the same run without them.
+"""Labels from measured effects, by comparison of a run with faults to the same run without them.
 
 Both runs have the same noise, so the fault causes every difference. For each metric of each service and call, the
 effect in one snapshot is ``|f(x) - f(x')| / s``. f is the logarithm for rates, latencies and connections, and the
@@ -23,12 +23,12 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, RATIOS, MeshSnapshot
 
 HALF_LIFE = 20  # snapshots
 FLOOR = {"log": 0.03, "share": 0.005}  # smallest spread: 3% of a value, half a percentage point of a share
-MOST = 999.0  # sigmas
-ABSENT = 100.0  # sigmas of a service or call that exists in one run only
+MOST = 999.0  # maximum effect, sigmas
+ABSENT = 100.0  # effect on a service or call that exists in one run only, sigmas
 AFTERMATH = 8  # snapshots after a fault's end that still count as its effect
 AFFECTED = 5.0  # sigmas above which a service counts as affected
 SYMPTOMS = ("error_rate", "p50_latency", "p99_latency")
-SMALLEST = 1e-6  # lower limit before taking a logarithm
+SMALLEST = 1e-6  # lower limit before a logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Effect:
         sigmas: largest effect on any metric.
         user_sigmas: largest effect on errors and latencies; below ``AFFECTED`` if users do not suffer.
         affected: affected services, worst first.
-        recovered: index of the first snapshot after its end without symptoms.
+        recovered: index of the first snapshot after the fault's end without symptoms.
     """
 
     sigmas: float
@@ -50,13 +50,8 @@ class Effect:
 
 @dataclass(slots=True)
 class _Series:
-    """Running comparison of one table of metrics, ``[rows, metrics]`` each.
-
-    Attributes:
-        names: names of the metrics.
-        mean, deviation, count: moving average, sum of absolute deviations from it, and number of values.
-        before: difference in the previous snapshot.
-    """
+    """Running comparison of one table, ``[rows, metrics]``: moving average, sum of absolute deviations from it, number
+    of values, and the previous snapshot's difference."""
 
     names: Sequence[str]
     mean: Floats
@@ -76,31 +71,31 @@ class _Series:
         return np.maximum(1.2533 * self.deviation / np.maximum(self.count, 1.0), floor)
 
     def compare(self, values: Floats, reference: Floats, only_one: Floats) -> Floats:
-        """The difference that lasts for two snapshots, not yet divided by the spread.
-
-        ``only_one`` marks rows that exist in one run only.
-        """
+        """Return the difference that lasts for two snapshots, before division by the spread. ``only_one`` marks rows
+        that exist in one run only."""
         ours, theirs = _on_scale(values, self.names), _on_scale(reference, self.names)
-        known = ~np.isnan(theirs)
+        is_known = ~np.isnan(theirs)
         self.mean = np.where(np.isnan(self.mean), theirs, self.mean)
-        away = np.where(known, theirs - self.mean, 0.0)
-        self.deviation += np.abs(away)
-        self.count += known
-        self.mean = self.mean + (1.0 - 0.5 ** (1.0 / HALF_LIFE)) * away
-        now = np.abs(ours - theirs)
-        now = np.where(only_one[:, None], ABSENT * self.spread(), np.where(np.isnan(now), 0.0, now))
-        lasting = np.minimum(now, self.before)
-        self.before = now
+        distance = np.where(is_known, theirs - self.mean, 0.0)
+        self.deviation += np.abs(distance)
+        self.count += is_known
+        self.mean = self.mean + (1.0 - 0.5 ** (1.0 / HALF_LIFE)) * distance
+        difference = np.abs(ours - theirs)
+        difference = np.where(
+            only_one[:, None], ABSENT * self.spread(), np.where(np.isnan(difference), 0.0, difference)
+        )
+        lasting = np.minimum(difference, self.before)
+        self.before = difference
         return lasting
 
 
 @dataclass(slots=True)
 class _Window:
-    """The fault that is being compared.
+    """The current fault.
 
     Attributes:
         until: index at which the next fault begins.
-        nodes, calls: largest effects since it began.
+        nodes, calls: largest effects since the start.
         nodes_before, calls_before: cells in which the previous fault still shows; they do not count.
         last_symptom: index of the last snapshot with a symptom.
     """
@@ -115,12 +110,7 @@ class _Window:
 
 
 class Comparison:
-    """Compares two runs snapshot by snapshot and returns the effects at the end.
-
-    Args:
-        spec, mesh: the mesh of both runs.
-        faults: faults of one run; they must not overlap.
-    """
+    """Compares two runs snapshot by snapshot, and returns the effects at the end. Faults must not overlap."""
 
     def __init__(self, spec: MeshSpec, mesh: MeshPhysics, faults: Sequence[Fault]) -> None:
         self._spec = spec
@@ -165,31 +155,32 @@ class Comparison:
         self._open = None
 
     def _whole(self, snapshot: MeshSnapshot) -> tuple[Floats, Floats, tuple[Any, Any]]:
-        """Features at the mesh's own positions, NaN where not observed, and which services and calls exist."""
+        """Return the features at the mesh's own positions, NaN where not observed, and whether services and
+        calls exist."""
         at = np.array([self._position[name] for name in snapshot.node_ids])
         count = len(self._position)
         source, destination = at[snapshot.edge_index]
         edge = np.searchsorted(self._keys, source * count + destination)  # the calls of a topology are sorted this way
-        made = len(self._keys)
-        nodes, calls = np.full((count, len(NODE_METRICS)), np.nan), np.full((made, len(EDGE_METRICS)), np.nan)
+        call_count = len(self._keys)
+        nodes, calls = np.full((count, len(NODE_METRICS)), np.nan), np.full((call_count, len(EDGE_METRICS)), np.nan)
         nodes[at] = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
         calls[edge] = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)
-        exists, is_called = np.zeros(count, np.bool_), np.zeros(made, np.bool_)
+        exists, is_called = np.zeros(count, np.bool_), np.zeros(call_count, np.bool_)
         exists[at], is_called[edge] = True, True
         return nodes, calls, (exists, is_called)
 
     def _effect(self, window: _Window) -> Effect:
         topology = self._mesh.topology
-        reached = np.minimum(window.nodes, MOST).max(axis=1)
+        effect = np.minimum(window.nodes, MOST).max(axis=1)
         calls = np.minimum(window.calls, MOST).max(axis=1)
-        np.maximum.at(reached, topology.destination, calls)  # a call is evidence about its callee
-        worst = np.argsort(-reached, kind="stable")
-        affected = tuple(topology.node_ids[i] for i in worst[: int((reached >= AFFECTED).sum())])
-        suffering = max(
-            float(np.minimum(found[:, _symptom_columns(names)], MOST).max(initial=0.0))
-            for found, names in ((window.nodes, NODE_METRICS), (window.calls, EDGE_METRICS))
+        np.maximum.at(effect, topology.destination, calls)  # a call is evidence about its callee
+        worst = np.argsort(-effect, kind="stable")
+        affected = tuple(topology.node_ids[i] for i in worst[: int((effect >= AFFECTED).sum())])
+        user_effect = max(
+            float(np.minimum(effects[:, _symptom_columns(names)], MOST).max(initial=0.0))
+            for effects, names in ((window.nodes, NODE_METRICS), (window.calls, EDGE_METRICS))
         )
-        return Effect(float(reached.max()), suffering, affected, min(window.last_symptom + 1, window.until))
+        return Effect(float(effect.max()), user_effect, affected, min(window.last_symptom + 1, window.until))
 
 
 def _symptoms(node: Floats, call: Floats) -> bool:
@@ -206,8 +197,8 @@ def _symptom_columns(names: Sequence[str]) -> list[int]:
 def incidents(
     faults: Sequence[Fault], spec: MeshSpec, mesh: MeshPhysics, effects: Mapping[Fault, Effect]
 ) -> list[dict[str, Any]]:
-    """Rows of incidents.parquet. ``start`` is the first snapshot with the fault, ``end`` the first one without it,
-    ``recovered`` the first one without symptoms. Each of ``candidates`` is a correct culprit."""
+    """Return the rows of incidents.parquet. ``start`` is the first snapshot with the fault, ``end`` the first without
+    it, ``recovered`` the first without symptoms. Each of ``candidates`` is a correct answer."""
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
 
     return [
@@ -240,7 +231,7 @@ def compare_runs(
 
 
 def _on_scale(values: Floats, names: Sequence[str]) -> Floats:
-    scaled = values.copy()
+    result = values.copy()
     columns = [i for i, name in enumerate(names) if name not in RATIOS]
-    scaled[:, columns] = np.log(np.maximum(values[:, columns], SMALLEST))
-    return scaled
+    result[:, columns] = np.log(np.maximum(values[:, columns], SMALLEST))
+    return result

@@ -1,4 +1,4 @@
-"""Plan the faults and the benign changes of a run."""
+"""Plans a run's faults and benign changes."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from lab.simulator.mesh.topology import Ints, MeshSpec
 from lab.simulator.physics.propagation import MeshPhysics
 
 AFTER_A_CHANGE = 0.4  # share of faults that begin within minutes of a benign change next to the culprit
-SOON = 12  # how many snapshots count as "within minutes"
-DURATION = (16, 40)  # fewest and most snapshots of a fault
-QUIET = (40, 80)  # likewise of the period after it
+SOON = 12  # snapshots that count as "within minutes"
+DURATION = (16, 40)  # bounds of a fault's length, snapshots
+QUIET = (40, 80)  # bounds of the period after it, snapshots
 
 
 def plan_scenario(
@@ -32,8 +32,8 @@ def plan_scenario(
 ) -> tuple[tuple[Fault, ...], tuple[BenignChange, ...]]:
     """Plan random faults with quiet periods between them, and benign changes that are independent of the faults.
 
-    Real incidents often begin with a rollout. So if a benign change happens when a fault is due, the fault often hits
-    a service next to it. A nearby change is therefore weak evidence of a fault.
+    Real incidents often begin with a rollout. A fault that is due after a benign change therefore often hits a service
+    next to it, so that a nearby change is weak evidence of a fault.
 
     Args:
         kinds: kinds of faults, in shuffled rounds; empty for benign changes only. Kinds that do not fit the mesh or
@@ -41,13 +41,10 @@ def plan_scenario(
         seed: seed of the plan; the mesh has its own.
         snapshots: length of the run.
         first: earliest start of a fault, snapshot index.
-        duration, quiet: fewest and most snapshots of a fault, and of the quiet period after it.
+        duration, quiet: bounds of a fault's length, and of the quiet period after it, snapshots.
         churn_per_hour: benign changes per hour in the whole mesh.
-        minimum_rate: lowest usual request rate of a culprit, 1/s.
+        minimum_rate: minimum usual request rate of a culprit, 1/s.
         levels: severities to draw from; a level that occurs twice is drawn twice as often.
-
-    Returns:
-        The faults and the benign changes.
     """
     mesh = build_mesh(spec)
     faults_seed, churn_seed = np.random.SeedSequence(seed, spawn_key=(9,)).spawn(2)
@@ -59,10 +56,7 @@ def plan_scenario(
 
 
 def latest_end(first: int, duration: tuple[int, int] = DURATION, quiet: tuple[int, int] = QUIET) -> int:
-    """Return the latest snapshot at which the first fault can end: a run of this length has one with any seed.
-
-    Arguments as in :func:`plan_scenario`.
-    """
+    """Return the latest snapshot at which the first fault can end: a run of this length has one with any seed."""
     return first + quiet[1] - quiet[0] + duration[1]
 
 
@@ -89,16 +83,16 @@ def _plan_faults(
     minimum_rate: float,
 ) -> tuple[Fault, ...]:
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
-    retired = [position[c.service] for c in changes if c.kind == "deletion"]
-    choices = {kind: np.setdiff1d(candidates(mesh, kind, minimum_rate), retired) for kind in kinds}
+    deleted = [position[c.service] for c in changes if c.kind == "deletion"]
+    choices = {kind: np.setdiff1d(candidates(mesh, kind, minimum_rate), deleted) for kind in kinds}
     sizes = {k: [CATALOGUE[k].levels[level] for level in levels if level in CATALOGUE[k].levels] for k in kinds}
-    able = [kind for kind in kinds if len(choices[kind]) and sizes[kind]]
-    if not able:
+    possible = [kind for kind in kinds if len(choices[kind]) and sizes[kind]]
+    if not possible:
         return ()
     faults: list[Fault] = []
     remaining: list[FaultKind] = []
     for start, end in spells:
-        remaining = remaining or [able[i] for i in rng.permutation(len(able))]
+        remaining = remaining or [possible[i] for i in rng.permutation(len(possible))]
         kind = remaining.pop()
         size = sizes[kind][int(rng.integers(len(sizes[kind])))]
         beside = _beside_changes(mesh, position, changes, start)
@@ -109,8 +103,8 @@ def _plan_faults(
 
 
 def _beside_changes(mesh: MeshPhysics, position: dict[str, int], changes: Sequence[BenignChange], start: int) -> Ints:
-    """Services that changed shortly before, their callees and their callers."""
-    changed = [position[c.service] for c in changes if start - SOON <= c.at < start]
+    """Return the services that changed shortly before, their callees and their callers."""
+    positions = [position[c.service] for c in changes if start - SOON <= c.at < start]
     source, destination = mesh.topology.source, mesh.topology.destination
-    callees, callers = destination[np.isin(source, changed)], source[np.isin(destination, changed)]
-    return np.unique(np.concatenate([np.array(changed, np.int64), callees, callers]))
+    callees, callers = destination[np.isin(source, positions)], source[np.isin(destination, positions)]
+    return np.unique(np.concatenate([np.array(positions, np.int64), callees, callers]))

@@ -1,4 +1,4 @@
-"""Simulate a service mesh and yield its snapshots. Latency and errors follow from load, queues and calls."""
+"""Simulates a service mesh. Latency and errors follow from load, queues and calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ BURN_IN = 20  # ticks before the first snapshot
 
 @dataclass(frozen=True, slots=True)
 class MeshRun:
-    """The state of a run, passed to each tick and returned from it."""
+    """A run's state, passed to each tick and returned from it."""
 
     fleet: Fleet
     noise: Noise
@@ -70,11 +70,11 @@ class Simulator:
         """
         Args:
             faults, changes: events, by snapshot index.
-            snapshots: length of the run; None for an endless run.
-            others: shifts of the traffic, and work beside the requests.
+            snapshots: length of the run; None: endless.
+            others: shifts in the traffic, and work beside the requests.
 
         Raises:
-            ValueError: if the mesh does not have the service of an event.
+            ValueError: an event's service is not in the mesh.
         """
         self.spec = spec
         self.mesh: MeshPhysics = build_mesh(spec)
@@ -114,16 +114,16 @@ class Simulator:
         """Add events, even during a run; past ones have no effect.
 
         Raises:
-            ValueError: if the mesh does not have the service of an event.
+            ValueError: an event's service is not in the mesh.
         """
         for event in events:
             if isinstance(event, TrafficShift):
                 entries_of(self.mesh.topology, event.scope)
                 continue
             if event.service not in self._position:
-                what = "work" if isinstance(event, Work) else event.kind
+                subject = "work" if isinstance(event, Work) else event.kind
                 raise ValueError(
-                    f"{what}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
+                    f"{subject}: {event.service!r} is not among the {len(self._position)} services of the mesh; "
                     "see node_ids"
                 )
             if isinstance(event, Work) and event.caller:
@@ -146,33 +146,33 @@ class Simulator:
             np.ones(len(self.mesh.topology.source)),
         )
         index = -BURN_IN
-        announced: tuple[BenignChange, ...] = ()
+        pending: tuple[BenignChange, ...] = ()
         while self._length is None or index < self._length:
             changes = self._changes.get(index, ())
-            announced += changes
-            run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
+            pending += changes
+            run, conditions, truth, replicas = self._tick(run, index, changes, noise_rng)
             if index >= 0:
-                snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
-                for one in self._silences_at(index):
-                    snapshot = silence(snapshot, one.services, one.reporter)
+                snapshot = self._observe(run, index, conditions, truth, replicas, pending, measurement_rng)
+                for gap in self._silences_at(index):
+                    snapshot = silence(snapshot, gap.services, gap.reporter)
                 yield snapshot
-                announced = ()
+                pending = ()
             index += 1
 
     def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
         slot = index // silence_slot(self.spec)
         if slot not in self._silences:
             self._silences = {slot: draw_silences(self.spec, self.node_ids, slot)}
-        return tuple(one for one in self._silences[slot] if one.start <= index < one.end)
+        return tuple(gap for gap in self._silences[slot] if gap.start <= index < gap.end)
 
     def _tick(
         self, run: MeshRun, index: int, changes: Sequence[BenignChange], rng: np.random.Generator
     ) -> tuple[MeshRun, Conditions, Response, Floats]:
         """Simulate one interval: noise, changes, the response of the mesh, then the autoscaler."""
         noise = next_noise(self._variation, run.noise, rng)
-        when = self.spec.time_of(index)
-        load = entry_factor(self._variation, noise, when.timestamp() % DAY, rng)
-        load *= week_factor(self.spec.weekend, when)
+        time = self.spec.time_of(index)
+        load = entry_factor(self._variation, noise, time.timestamp() % DAY, rng)
+        load *= week_factor(self.spec.weekend, time)
         fleet = begin_changes(run.fleet, changes, self._position, self.mesh.host, self.interval_seconds)
         replicas, speed, stall = effective_capacity(
             fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
@@ -180,13 +180,13 @@ class Simulator:
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)
         # Cold starts and hiccups add time but use no capacity.
-        stalled = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
+        extra_time = (stall * noise.hiccup - 1.0) * (usual.cpu_time + usual.delay)
         now = replace(
             usual,
             entry=shift_traffic(self.mesh.topology, self._shifts, index, usual.entry * load),
             calls_per_request=usual.calls_per_request * np.exp(self._variation.call * noise.call),
             cpu_time=usual.cpu_time * pace,
-            delay=(usual.delay + stalled) * pace,
+            delay=(usual.delay + extra_time) * pace,
             replicas=replicas,
             attempts=run.attempts,
             injected_errors=version_errors(fleet),

@@ -1,1 +1,1 @@
-"""The training of the shipped weights."""
+"""Training of the shipped weights."""

@@ -1,4 +1,4 @@
-"""Training examples from runs of a mesh with known faults, or without any."""
+"""Training examples from runs of a mesh with known faults or none."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from model.state.observe import observe
 from serve_app.recordings.reader import RecordingReader
 
 WINDOW = 120  # snapshots in the ring
-SETTLE = 30  # snapshots of a run before the first example
+SETTLE = 30  # snapshots before a run's first example
 RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledFault:
-    """A fault acts in ``[start, end)`` and starts at ``service`` (a node id)."""
+    """A fault in ``[start, end)`` that starts at ``service`` (a node id)."""
 
     start: datetime
     end: datetime
@@ -45,11 +45,11 @@ class TrainingRun:
 
 
 def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
-    """Recordings that count as normal throughout.
+    """Return recordings that count as normal throughout.
 
     Raises:
-        BadRecording: if a folder is not a recording.
-        ValueError: if a recording has labelled incidents, because labels are for evaluation only.
+        BadRecording: a folder is not a recording.
+        ValueError: a recording has labelled incidents, which are for evaluation only.
     """
     runs = []
     for path in paths:
@@ -65,12 +65,11 @@ def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
 
 @dataclass(frozen=True, slots=True)
 class TrainingMoment:
-    """One snapshot of a run, and the truth about it.
+    """A snapshot in a run, and the truth about it.
 
     Attributes:
         state: after the snapshot.
-        observation, snapshot: of now.
-        fault: in progress, if any.
+        fault: the fault in progress, if any.
         normal: whether neither a fault nor its aftermath is in progress.
     """
 
@@ -87,11 +86,7 @@ def replay_run(
     policy: AlertPolicy,
     read_memory: Callable[[MeshState], IncidentMemory] = lambda state: state.memory,
 ) -> Iterator[TrainingMoment]:
-    """Replay a run snapshot by snapshot.
-
-    Args:
-        read_memory: returns the memory of alerting after each snapshot.
-    """
+    """Replay a run snapshot by snapshot. ``read_memory`` returns the memory of alerting after each snapshot."""
     state = MeshState()
     for snapshot in run.snapshots():
         memory = read_memory(state).advance_changes(

@@ -18,11 +18,11 @@ from lab.training.dataset import LabelledFault, TrainingRun
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 
 FIRST_SEED = 10_000  # training meshes use seeds from here up; evaluation and tests use lower ones
-INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s; mostly the default
-# Probability that a mesh lacks a metric, because few real meshes have all of them.
+INTERVALS = (15.0, 15.0, 15.0, 30.0, 60.0, 60.0, 300.0, 5.0)  # s, mostly the default
+# Probability that a mesh lacks a metric: few real meshes have all of them.
 NODE_METRIC_MISSING = {"error_rate": 0.15, "p50_latency": 0.1, "p99_latency": 0.15, "memory_utilization": 0.1}
 EDGE_METRIC_MISSING = {"error_rate": 0.4, "p50_latency": 0.15, "p99_latency": 0.4}
-SILENCES = (2.0, 12.0)  # in a run with silences: fewest and most on average
+SILENCES = (2.0, 12.0)  # bounds of their mean number in a run with silences
 _SILENCE_STREAM = 11
 
 
@@ -32,10 +32,8 @@ class TrainingMeshes:
 
     Attributes:
         count: number of meshes; every third has no faults.
-        snapshots: snapshots of each mesh.
-        seed: another seed gives other meshes.
         kinds: kinds of faults in the meshes with faults.
-        silent_share: share of the meshes in which telemetry falls silent at times; does not change the other meshes.
+        silent_share: share of meshes in which telemetry falls silent at times; it does not change the other meshes.
     """
 
     count: int = 96
@@ -47,7 +45,7 @@ class TrainingMeshes:
 
 @dataclass(frozen=True, slots=True)
 class _SimulatedMesh:
-    """The recipe of a run; it gives the same run each time and in any process."""
+    """A run's recipe, which gives the same run in any process."""
 
     spec: MeshSpec
     faults: tuple[Fault, ...]
@@ -59,16 +57,16 @@ class _SimulatedMesh:
     silences: tuple[PlannedSilence, ...]
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
-        simulated = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
-        for index, snapshot in enumerate(instrument(simulated, self.instrumentation, self.faults)):
-            for one in (one for one in self.silences if one.start <= index < one.end):
-                silent = {name for name in snapshot.node_ids if measured_service(name) in one.services}
-                snapshot = silence(snapshot, silent, one.reporter)
+        source = Simulator(self.spec, self.faults, self.changes, self.length).snapshots()
+        for index, snapshot in enumerate(instrument(source, self.instrumentation, self.faults)):
+            for gap in (gap for gap in self.silences if gap.start <= index < gap.end):
+                silent_services = {name for name in snapshot.node_ids if measured_service(name) in gap.services}
+                snapshot = silence(snapshot, silent_services, gap.reporter)
             yield _remove_metrics(snapshot, self.blind_nodes, self.blind_edges)
 
 
 def simulated_runs(meshes: TrainingMeshes) -> list[TrainingRun]:
-    """Meshes of varied size, density, interval, missing metrics, noise and churn; two thirds have faults."""
+    """Return runs that vary in size, density, interval, missing metrics, noise and churn; two thirds have faults."""
     rng = np.random.default_rng(np.random.SeedSequence(meshes.seed, spawn_key=(77,)))
     return [_simulated_run(i, meshes, rng) for i in range(meshes.count)]
 
@@ -98,7 +96,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
     )
 
     faults = tuple(replace(f, severity=_severity(f, rng)) for f in faults)
-    how = _instrumentation(spec.seed, rng)
+    instrumentation = _instrumentation(spec.seed, rng)
     blind_nodes = [i for i, m in enumerate(NODE_METRICS) if rng.random() < NODE_METRIC_MISSING.get(m, 0)]
     blind_edges = [i for i, m in enumerate(EDGE_METRICS) if rng.random() < EDGE_METRIC_MISSING.get(m, 0)]
 
@@ -107,7 +105,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
         faults,
         changes,
         meshes.snapshots,
-        how,
+        instrumentation,
         tuple(blind_nodes),
         tuple(blind_edges),
         _silences(spec, faults, meshes),
@@ -117,7 +115,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
 
 
 def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
-    """A random instrumentation; a third of the meshes are measured completely."""
+    """Draw an instrumentation; a third of the meshes are measured completely."""
     fronts, remotes, outside = rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.15, 0.4]), rng.choice([0.0, 0.4, 1.0])
     if rng.random() < 1 / 3:
         return Instrumentation()
@@ -125,23 +123,23 @@ def _instrumentation(seed: int, rng: np.random.Generator) -> Instrumentation:
 
 
 def _silences(spec: MeshSpec, faults: Sequence[Fault], meshes: TrainingMeshes) -> tuple[PlannedSilence, ...]:
-    """Silences of some meshes, from a random stream of their own. The culprit of a fault is never silent during it,
+    """Return some meshes' silences, from a random stream of their own. A fault's culprit is never silent during it,
     because a fault without evidence teaches nothing."""
     rng = spec.stream(_SILENCE_STREAM)
     if rng.random() >= meshes.silent_share:
         return ()
     hours = meshes.snapshots * spec.interval_seconds / 3600.0
     spec = replace(spec, silences_per_hour=float(rng.uniform(*SILENCES)) / hours)
-    kept = []
-    for one in plan_silences(spec, build_mesh(spec).topology.node_ids, meshes.snapshots):
-        culprits = {fault.service for fault in faults if fault.start < one.end and one.start < fault.end}
-        if not culprits or one.reach is not Reach.RESTART:
-            kept.append(replace(one, services=one.services - culprits))
-    return tuple(kept)
+    silences = []
+    for planned in plan_silences(spec, build_mesh(spec).topology.node_ids, meshes.snapshots):
+        culprits = {fault.service for fault in faults if fault.start < planned.end and planned.start < fault.end}
+        if not culprits or planned.reach is not Reach.RESTART:
+            silences.append(replace(planned, services=planned.services - culprits))
+    return tuple(silences)
 
 
 def _severity(fault: Fault, rng: np.random.Generator) -> float:
-    """A fifth of the planned severity or more, so that the culprit is not always obvious."""
+    """Draw a fifth of the planned severity or more, so that the culprit is not always obvious."""
     severity = fault.size * float(np.exp(rng.uniform(-1.6, 0.0)))
     return (
         min(severity, 1.0) if fault.kind == "error_burst" else max(severity, 1.0 if fault.kind == "retry_storm" else 0)
@@ -149,7 +147,7 @@ def _severity(fault: Fault, rng: np.random.Generator) -> float:
 
 
 def _remove_metrics(snapshot: MeshSnapshot, nodes: tuple[int, ...], edges: tuple[int, ...]) -> MeshSnapshot:
-    """The snapshot without these metrics."""
+    """Return the snapshot without these metrics."""
     node_observed, edge_observed = snapshot.node_observed.copy(), snapshot.edge_observed.copy()
     node_observed[:, nodes] = False
     edge_observed[:, edges] = False

@@ -1,4 +1,4 @@
-"""Training data of the meta-model: runs scored by the trained autoencoder. The page level is fitted in between."""
+"""Training data for the meta-model: runs scored by the trained autoencoder. The page level is fitted in between."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,21 +26,18 @@ from model.state.mesh_state import MeshState
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
 RESERVE = 0.5  # surprise added to the page level, because real traffic is less regular than training traffic
-INCIDENT_SHARE = 0.2  # share of the time in an incident that `probability` assumes, whatever it is in the runs
-Progress = Callable[[str, int, int], None]  # what, done, of how many
+INCIDENT_SHARE = 0.2  # share of time in incidents that `probability` assumes, whatever it is in the runs
+Progress = Callable[[str, int, int], None]  # phase, completed steps, all steps
 
 
 @dataclass(frozen=True, slots=True)
 class MetaExample:
-    """One scored snapshot of a run.
+    """A scored snapshot.
 
     Attributes:
-        evidence: gathered from it.
         level: page level without offset, surprise.
-        interval_seconds: between snapshots, s.
         services: number in the mesh.
-        observed_at: the snapshot's time.
-        fault: in progress, if any.
+        fault: the fault in progress, if any.
         normal: whether neither a fault nor its aftermath is in progress.
     """
 
@@ -65,15 +62,15 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun) -> list[MetaExample]:
     for index, moment in enumerate(replay_run(run, checkpoint.network.config, policy, current_memory)):
         state = moment.state
         (part_score,) = score(checkpoint.network, [whole_mesh(state, moment.observation)])
-        everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
-        decoded = assemble_scores(state, [(everyone, every_call, part_score)], NO_CALLS_BETWEEN_PARTS)
-        surprise = surprises(moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
+        all_services, all_calls = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
+        scores = assemble_scores(state, [(all_services, all_calls, part_score)], NO_CALLS_BETWEEN_PARTS)
+        surprise = surprises(moment.observation, scores, checkpoint.node_tail, checkpoint.edge_tail)
         size = len(state.node_ids), state.interval_seconds
         level, notice_level = policy.page_level(*size), policy.notice_level(*size)
-        evidence = gather(state, moment.observation, decoded, surprise, policy, level)
+        evidence = gather(state, moment.observation, scores, surprise, policy, level)
         at = moment.snapshot.observed_at
-        when = VerdictContext(at, index + 1, index + 1, state.interval_seconds, level, notice_level)
-        _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when)
+        context = VerdictContext(at, index + 1, index + 1, state.interval_seconds, level, notice_level)
+        _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, context)
         if index >= SETTLE:
             services, interval = size
             examples.append(MetaExample(evidence, level, interval, services, at, moment.fault, moment.normal))
@@ -81,35 +78,34 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun) -> list[MetaExample]:
 
 
 def fit_page_offset(scored_runs: Sequence[Sequence[MetaExample]]) -> tuple[float, float, float]:
-    """Find the least offset of the page level at which normal traffic keeps its budget of false alerts, and add
-    ``RESERVE``.
+    """Find the smallest offset of the page level at which normal traffic keeps its budget of false alerts.
 
     Returns:
-        The offset, and the budgeted and observed false alerts per day at it, without the reserve.
+        The offset plus ``RESERVE``, and the budgeted and observed false alerts per day without the reserve.
     """
     policy = AlertPolicy()
-    allowed = days = 0.0
+    budget = days = 0.0
     peaks = []
     for examples in scored_runs:
         normal = [s for s in examples if s.normal]
         span = sum(s.interval_seconds for s in normal) / 86400
         days += span
-        allowed += span * policy.budget(examples[0].services) if examples else 0.0
+        budget += span * policy.budget(examples[0].services) if examples else 0.0
         if examples:
             peaks.append(
                 (_confirmed_excess(examples, at := policy.at_interval(examples[0].interval_seconds)), at.clear)
             )
     events = np.array([sum(_events(p, offset, clear) for p, clear in peaks) for offset in OFFSETS])
-    best = int(np.argmax(events <= allowed)) if (events <= allowed).any() else len(OFFSETS) - 1
-    return float(OFFSETS[best]) + RESERVE, allowed / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
+    best = int(np.argmax(events <= budget)) if (events <= budget).any() else len(OFFSETS) - 1
+    return float(OFFSETS[best]) + RESERVE, budget / max(days, 1e-9), float(events[best]) / max(days, 1e-9)
 
 
 def _confirmed_excess(examples: Sequence[MetaExample], policy: AlertPolicy) -> list[float]:
-    """Return, per normal snapshot, the offset at which just no service is confirmed: the k-th largest of its last n
-    page scores, over the level."""
+    """Return, per normal snapshot, the smallest offset without a confirmed service: the k-th largest of its last n page
+    scores, over the level."""
     recent: list[dict[str, float]] = []
     excess = []
-    needed = policy.confirm + policy.doubtful
+    required_scores = policy.confirm + policy.doubtful
     for example in examples:
         recent = [*recent, dict(zip(example.evidence.names, example.evidence.page.tolist(), strict=True))]
         recent = recent[-policy.confirm_of - policy.doubtful :]
@@ -117,14 +113,14 @@ def _confirmed_excess(examples: Sequence[MetaExample], policy: AlertPolicy) -> l
             recent = []
             continue
         names = {name for scores in recent for name in scores}
-        kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[:needed] for n in names)
-        worst = max((scores[-1] for scores in kth if len(scores) == needed), default=0.0)
+        kth = (sorted((s.get(n, 0.0) for s in recent), reverse=True)[:required_scores] for n in names)
+        worst = max((scores[-1] for scores in kth if len(scores) == required_scores), default=0.0)
         excess.append(worst - example.level)
     return excess
 
 
 def _events(excess: Sequence[float], offset: float, clear: int) -> int:
-    """Count how often the excess rises above the offset after at least ``clear`` snapshots below it."""
+    """Count the rises above the offset after at least ``clear`` snapshots below it."""
     count, quiet = 0, clear
     for value in excess:
         if value > offset:
@@ -143,8 +139,7 @@ def train_meta(
     seed: int,
     progress: Progress,
 ) -> tuple[list[float], float]:
-    """Fit the probability by binary cross-entropy, weighted as if ``INCIDENT_SHARE`` of the snapshots were in an
-    incident.
+    """Fit the probability by binary cross-entropy, weighted as if ``INCIDENT_SHARE`` of the snapshots had an incident.
 
     Returns:
         Losses per step, and the share of snapshots with a fault whose root cause is ranked first.
@@ -180,8 +175,8 @@ def train_meta(
 def _meta_data(
     scored_runs: Sequence[Sequence[MetaExample]], offset: float
 ) -> tuple[list[tuple[Tensor, bool]], list[bool]]:
-    """Return the inputs of the probability with the truth, and whether the root cause is ranked first in each snapshot
-    in which a fault shows."""
+    """Return the probability's inputs with the truth, and whether the root cause is ranked first in each snapshot that
+    shows a fault."""
     policy = AlertPolicy()
     detections, firsts = [], []
     for examples in scored_runs:
@@ -203,6 +198,6 @@ def _meta_data(
 
 
 def _incident_rows(evidence: Evidence, level: float) -> IntArray:
-    """Return the services that would be in an incident now, and their neighbours."""
-    shown = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
-    return with_neighbours(np.flatnonzero(shown), evidence.calls)
+    """Return the services that would be in an incident, and their neighbours."""
+    is_affected = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
+    return with_neighbours(np.flatnonzero(is_affected), evidence.calls)

@@ -1,4 +1,4 @@
-"""Distributions of the training meshes, for the drift of other meshes: part of a checkpoint."""
+"""The training meshes' distributions, stored in a checkpoint to measure other meshes' drift."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,8 +15,8 @@ from model.incidents.policy import AlertPolicy
 from model.network.contract import MeshNetwork
 from model.state.drift import count_snapshot
 
-MIN_MESHES = 3  # without, a limit would rest on a single other mesh
-EVERY = 8  # normal snapshots from one that counts to the next
+MIN_MESHES = 3  # with fewer, a limit would rest on a single other mesh
+EVERY = 8  # normal snapshots between two that count
 
 
 def reference_of(
@@ -25,27 +25,23 @@ def reference_of(
     each: ForEach = map,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> TrainingReference:
-    """Return the reference of a trained network from the normal traffic of its training runs."""
+    """Return a trained network's reference, from its training runs' normal traffic."""
     shares = []
-    for of_run in each(partial(summarise_run, network), runs):
-        shares.append(of_run)
+    for histograms in each(partial(summarise_run, network), runs):
+        shares.append(histograms)
         progress("describing runs", len(shares), len(runs))
     return join_meshes(shares)
 
 
 def join_meshes(shares: Sequence[Array]) -> TrainingReference:
-    """Return the reference from the normal traffic of each training mesh.
-
-    Args:
-        shares: ``[P, BINS]`` histograms of each mesh; zeros for a population without values.
-    """
+    """Return the reference from each mesh's histograms, ``[P, BINS]``; zeros for a population without values."""
     tables = np.stack(shares)
-    measured = tables.sum(axis=-1) > 0
-    total, number = tables.sum(axis=0), measured.sum(axis=0)
+    is_measured = tables.sum(axis=-1) > 0
+    total, number = tables.sum(axis=0), is_measured.sum(axis=0)
     limits = np.full(len(POPULATIONS), np.nan, np.float32)
     for row in np.flatnonzero(number >= MIN_MESHES):
-        own = tables[measured[:, row], row]
-        limits[row] = population_stability_index(own, (total[row] - own) / (number[row] - 1)).max()
+        mesh_shares = tables[is_measured[:, row], row]
+        limits[row] = population_stability_index(mesh_shares, (total[row] - mesh_shares) / (number[row] - 1)).max()
     mean = (total / np.maximum(number, 1)[:, None]).astype(np.float32)
     return TrainingReference(mean, limits)
 

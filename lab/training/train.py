@@ -1,8 +1,7 @@
-"""Training, in three steps.
+"""Training in three steps.
 
-1. The autoencoder learns normal traffic: expectations and structure, from normal snapshots only.
-2. Tails are fitted to the exceedances of normal traffic, and the page level is set so that normal traffic keeps the
-   budget.
+1. The autoencoder learns expectations and structure from normal snapshots.
+2. Tails are fitted to normal traffic's exceedances, and the page level is set so that normal traffic keeps the budget.
 3. The meta-model learns the probability of an incident from injected faults.
 """
 
@@ -42,11 +41,10 @@ class TrainingOptions:
     """Length and size of the training.
 
     Attributes:
-        seed: of weights, order and sampling.
+        seed: for weights, order and sampling.
         batch: snapshots per step.
         rate: peak learning rate; one warm-up and one cosine to zero.
         every: normal snapshots between two examples.
-        meta_steps: of the meta-model.
     """
 
     seed: int = 0
@@ -62,11 +60,9 @@ class TrainingReport:
     """Results of a training.
 
     Attributes:
-        losses: of the autoencoder per step, by name.
-        meta_losses: of the meta-model per step.
-        pages_promised_per_day, pages_observed_per_day: budgeted and observed false alerts on the normal part of the
-            runs.
-        culprit_first: share of the snapshots with a fault whose root cause was ranked first.
+        losses, meta_losses: per step; the autoencoder's by name.
+        pages_promised_per_day, pages_observed_per_day: budgeted and observed false alerts on normal traffic.
+        culprit_first: share of snapshots with a fault whose root cause was ranked first.
     """
 
     losses: dict[str, list[float]]
@@ -87,47 +83,47 @@ def train(
     """Train a checkpoint. The same runs and options give the same weights on the same machine.
 
     Args:
-        runs: normal ones and ones with faults; read twice.
-        options: length and size.
+        runs: with and without faults; read twice.
         provenance: stored in the checkpoint.
-        progress: called as work is done.
         network: class to train, with the sizes of its ``Config``.
-        each: reads the runs one after the other, or several at once.
+        each: reads the runs one after the other, or in parallel.
     """
     torch.manual_seed(options.seed)
-    built = network(network.Config())
+    instance = network(network.Config())
     data: list[PartitionTask] = []
     counts = []
-    for index, (found, count) in enumerate(each(partial(read_run, config=built.config, every=options.every), runs)):
-        data += found
+    for index, (examples, count) in enumerate(
+        each(partial(read_run, config=instance.config, every=options.every), runs)
+    ):
+        data += examples
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _flush_denormals():
-        losses = fit_network(built, data, options, progress)
-    of_nodes, of_edges = (fit_tail(each_mesh) for each_mesh in zip(*counts, strict=True))
+        losses = fit_network(instance, data, options, progress)
+    node_tail, edge_tail = (fit_tail(mesh_counts) for mesh_counts in zip(*counts, strict=True))
     checkpoint = Checkpoint(
-        network=built.eval(),
+        network=instance.eval(),
         meta=MetaModel().eval(),
-        node_tail=of_nodes,
-        edge_tail=of_edges,
+        node_tail=node_tail,
+        edge_tail=edge_tail,
         page_offset=0.0,
         provenance=provenance,
     )
     scored_runs = []
-    for examples_of_run in each(partial(score_run, checkpoint), runs):
-        scored_runs.append(examples_of_run)
+    for run_examples in each(partial(score_run, checkpoint), runs):
+        scored_runs.append(run_examples)
         progress("scoring runs", len(scored_runs), len(runs))
-    offset, promised, observed = fit_page_offset(scored_runs)
+    offset, budget, alerts_per_day = fit_page_offset(scored_runs)
     with _flush_denormals():
         meta_losses, first = train_meta(
             checkpoint.meta, scored_runs, offset, options.meta_steps, options.seed, progress
         )
-    return replace(checkpoint, page_offset=offset), TrainingReport(losses, meta_losses, promised, observed, first)
+    return replace(checkpoint, page_offset=offset), TrainingReport(losses, meta_losses, budget, alerts_per_day, first)
 
 
 @contextmanager
 def processes(count: int) -> Iterator[ForEach]:
-    """Read runs in ``count`` processes; one process is the current one."""
+    """Read runs in ``count`` processes; a single process is the current one."""
     if count == 1:
         yield map
         return
@@ -152,30 +148,25 @@ def _flush_denormals() -> Iterator[None]:
 def read_run(
     run: TrainingRun, config: NetworkConfig, every: int
 ) -> tuple[list[PartitionTask], tuple[TailCounts, TailCounts]]:
-    """Return the examples of a run, whose first columns are also the targets, and its exceedances of services and
-    calls."""
-    found: list[PartitionTask] = []
+    """Return a run's examples, whose first columns are also the targets, and its services' and calls' exceedances."""
+    examples: list[PartitionTask] = []
     tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
     for index, moment in enumerate(replay_run(run, config, AlertPolicy())):
         if moment.normal:
-            seen = moment.observation
-            for tail, of, exposure in zip(
-                tails, (seen.node, seen.edge), (seen.node_exposure, seen.edge_exposure), strict=True
+            now = moment.observation
+            for tail, deviation, exposure in zip(
+                tails, (now.node, now.edge), (now.node_exposure, now.edge_exposure), strict=True
             ):
-                tail.add(of, exposure, of.seen.max(axis=1, initial=0) > SETTLE)
+                tail.add(deviation, exposure, deviation.seen.max(axis=1, initial=0) > SETTLE)
         if is_example(moment, index, every):
-            found.append(whole_mesh(moment.state, moment.observation))
-    return found, tails
+            examples.append(whole_mesh(moment.state, moment.observation))
+    return examples, tails
 
 
 def fit_network(
     network: MeshNetwork, data: list[PartitionTask], options: TrainingOptions, progress: Progress
 ) -> dict[str, list[float]]:
-    """Run Adam over shuffled batches.
-
-    Returns:
-        The losses of each step, by name.
-    """
+    """Run Adam over shuffled batches, and return each step's losses by name."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=1e-4)
     warm_up = max(0.05, 2 / options.steps)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -209,10 +200,10 @@ def losses_of(network: MeshNetwork, graph: MeshGraph, batch: list[PartitionTask]
 
 
 def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int) -> Tensor:
-    """Return the Huber loss against the deviations now, in asinh of sigmas, of observed channels."""
-    now, observed = inputs[:, :channels], inputs[:, channels : 2 * channels]
-    error = functional.smooth_l1_loss(expected, now, reduction="none") * observed
-    return error.sum() / observed.sum().clamp(min=1)
+    """Return the Huber loss against observed channels' deviations, in asinh of sigmas."""
+    deviations, mask = inputs[:, :channels], inputs[:, channels : 2 * channels]
+    error = functional.smooth_l1_loss(expected, deviations, reduction="none") * mask
+    return error.sum() / mask.sum().clamp(min=1)
 
 
 def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Tensor) -> Tensor:
@@ -222,10 +213,11 @@ def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Te
     first = (torch.cumsum(sizes, 0) - sizes).repeat_interleave(sizes)[source]  # first node of the same mesh
     extent = sizes.repeat_interleave(sizes)[source]
     draw = torch.rand(NON_CALLS, len(source))
-    other = (first + (draw * extent).long()).flatten()
-    repeated = source.repeat(NON_CALLS)
-    called = torch.isin(repeated * total + other, graph.edge_index[0] * total + graph.edge_index[1])
-    wanted = ~called & (other != repeated)
-    there = torch.sigmoid(network.structure(z, z, source, target))
-    absent = torch.sigmoid(network.structure(z, z, repeated[wanted], other[wanted]))
-    return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
+    targets = (first + (draw * extent).long()).flatten()
+    sources = source.repeat(NON_CALLS)
+    is_call = torch.isin(sources * total + targets, graph.edge_index[0] * total + graph.edge_index[1])
+    is_non_call = ~is_call & (targets != sources)
+    call_scores = torch.sigmoid(network.structure(z, z, source, target))
+    non_call_scores = torch.sigmoid(network.structure(z, z, sources[is_non_call], targets[is_non_call]))
+    errors = (1 - call_scores).square().sum() + non_call_scores.square().sum()
+    return errors / max(len(call_scores) + len(non_call_scores), 1)

@@ -1,7 +1,7 @@
-"""Trains the network of a checkpoint further on one mesh, and judges the result on snapshots that it has not seen.
+"""Trains a checkpoint's network further on one mesh, and judges the result on snapshots that it has not seen.
 
 Tails, page level and meta-model stay: one mesh has too few faults and too little time for them. Snapshots during alerts
-are not learned, because a fault must not become normal.
+are left out, because a fault must not become normal.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,12 +24,12 @@ from serve_app.errors import BadRecording
 from serve_app.models.admin import MIN_SNAPSHOTS
 from serve_app.pipeline import Mesh, Options, advance
 
-HELD_OUT = 3  # one in so many snapshots, the last ones, is only for judging
-MIN_EXAMPLES = 60  # snapshots to learn from; fewer are learned by heart
+HELD_OUT = 3  # the last third of the snapshots is the test
+MIN_EXAMPLES = 60  # snapshots to learn from; the network would memorise fewer
 MAX_EXAMPLES = 300  # more are sampled: neighbouring snapshots are alike, and all examples are in memory
-RATE = 2e-4  # peak learning rate: a tenth of the training's, so that the network stays near its start
+RATE = 2e-4  # peak learning rate, a tenth of the training's, so that the network stays near its start
 
-Snapshots = Callable[[], Iterable[MeshSnapshot]]  # reads them again, oldest first
+Snapshots = Callable[[], Iterable[MeshSnapshot]]  # from the start, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class TunedNetwork:
     """The result of :func:`tune`.
 
     Attributes:
-        checkpoint: the one before with another network.
-        loss_before, loss: of both networks on the held-out snapshots.
-        held_out_from: time of the first one.
+        checkpoint: the old one with the new network.
+        loss_before, loss: of the old and the new network on the held-out snapshots.
+        held_out_from: time of the first held-out snapshot.
     """
 
     checkpoint: Checkpoint
@@ -51,42 +51,41 @@ class TunedNetwork:
 def tune(
     checkpoint: Checkpoint, snapshots: Snapshots, options: Options, steps: int, progress: Progress
 ) -> TunedNetwork:
-    """Train a copy of the network further on the quiet time of a mesh.
+    """Train a copy of the network further on a mesh's quiet time.
 
     Args:
-        checkpoint: to begin with.
-        options: with which the mesh is scored, to find the time without alerts.
+        options: used to score the mesh, to find the time without alerts.
 
     Raises:
         BadRecording: there are too few snapshots, or too few without alerts.
     """
     times, quiet = _find_quiet_time(checkpoint, snapshots, options)
-    held = max(len(times) // HELD_OUT, MIN_SNAPSHOTS)
-    cut = len(times) - held
-    needed = SETTLE + MIN_EXAMPLES + MIN_SNAPSHOTS
-    if cut < SETTLE + MIN_EXAMPLES:
+    held_out = max(len(times) // HELD_OUT, MIN_SNAPSHOTS)
+    split = len(times) - held_out
+    required = SETTLE + MIN_EXAMPLES + MIN_SNAPSHOTS
+    if split < SETTLE + MIN_EXAMPLES:
         raise BadRecording(
-            f"recording: expected at least {needed} snapshots of the mesh, got {len(times)}; record it for longer with "
-            "`tagae record`"
+            f"recording: expected at least {required} snapshots of the mesh, got {len(times)}; record it for longer "
+            "with `tagae record`"
         )
-    learned, judged = _sample(checkpoint, snapshots, quiet, cut)
-    if len(learned) < MIN_EXAMPLES or not judged:
+    examples, test_examples = _sample(checkpoint, snapshots, quiet, split)
+    if len(examples) < MIN_EXAMPLES or not test_examples:
         raise BadRecording(
             f"recording: expected at least {MIN_EXAMPLES} snapshots without alerts to learn from, and later ones to "
-            f"judge by, got {len(learned)} and {len(judged)}; record a quiet time of the mesh"
+            f"judge by, got {len(examples)} and {len(test_examples)}; record a quiet time of the mesh"
         )
     network = deepcopy(checkpoint.network)
     torch.manual_seed(0)
-    fit_network(network, learned, TrainingOptions(steps=steps, batch=4, rate=RATE), progress)
+    fit_network(network, examples, TrainingOptions(steps=steps, batch=4, rate=RATE), progress)
     network.eval()
-    tuned = replace(checkpoint, network=network, digest="", refused="")
-    return TunedNetwork(tuned, _loss(checkpoint.network, judged), _loss(network, judged), times[cut])
+    result = replace(checkpoint, network=network, digest="", refused="")
+    return TunedNetwork(result, _loss(checkpoint.network, test_examples), _loss(network, test_examples), times[split])
 
 
 def _find_quiet_time(
     checkpoint: Checkpoint, snapshots: Snapshots, options: Options
 ) -> tuple[list[datetime], frozenset[datetime]]:
-    """The times of all snapshots, and of those in which the mesh is normal."""
+    """Return the times of all snapshots, and of the normal ones."""
     times, quiet, mesh = [], [], Mesh()
     for snapshot in snapshots():
         verdict, mesh = advance(checkpoint, mesh, snapshot, options)
@@ -97,21 +96,21 @@ def _find_quiet_time(
 
 
 def _sample(
-    checkpoint: Checkpoint, snapshots: Snapshots, quiet: frozenset[datetime], cut: int
+    checkpoint: Checkpoint, snapshots: Snapshots, quiet: frozenset[datetime], split: int
 ) -> tuple[list[PartitionTask], list[PartitionTask]]:
-    """Examples from quiet snapshots before the cut, and from it on."""
-    learned, judged = list[PartitionTask](), list[PartitionTask]()
-    every = max(1, cut // MAX_EXAMPLES)
+    """Return examples from quiet snapshots before the split, and after it."""
+    examples, test_examples = list[PartitionTask](), list[PartitionTask]()
+    every = max(1, split // MAX_EXAMPLES)
     run = TrainingRun("", snapshots)
     for index, moment in enumerate(replay_run(run, checkpoint.network.config, AlertPolicy())):
         if moment.snapshot.observed_at in quiet and is_example(moment, index, every):
-            (learned if index < cut else judged).append(whole_mesh(moment.state, moment.observation))
-    return learned, judged[:: max(1, len(judged) // MAX_EXAMPLES)]
+            (examples if index < split else test_examples).append(whole_mesh(moment.state, moment.observation))
+    return examples, test_examples[:: max(1, len(test_examples) // MAX_EXAMPLES)]
 
 
-def _loss(network: MeshNetwork, judged: list[PartitionTask]) -> float:
-    """Mean loss of expectations over examples, one at a time: meshes can be large."""
+def _loss(network: MeshNetwork, examples: list[PartitionTask]) -> float:
+    """Return the mean loss of expectations, one example at a time: meshes can be large."""
     cpu = torch.device("cpu")
     with torch.inference_mode():
-        found = [losses_of(network, batch_tasks([one], cpu), [one])["expectation"] for one in judged]
-    return float(torch.stack(found).mean())
+        losses = [losses_of(network, batch_tasks([example], cpu), [example])["expectation"] for example in examples]
+    return float(torch.stack(losses).mean())

@@ -1,7 +1,7 @@
 """The command line, ``tagae``.
 
-Each command imports torch and Ray itself, so that help is fast. It also imports ``lab`` itself, because an installation
-that only serves does not have it.
+Each command imports torch and Ray itself, so that help is fast, and ``lab``, which an installation that only serves
+lacks.
 """
 
 import importlib.metadata
@@ -55,7 +55,7 @@ class _CommandGroup(TyperGroup):
 
 
 def _explain_missing_lab(error: Exception, command: str | None) -> BadSettings | None:
-    """The remedy if a command needs ``lab`` and it is not installed; None for any other error."""
+    """Return the remedy if a command needs ``lab`` and it is not installed; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or error.name != "lab":
         return None
     return BadSettings(
@@ -75,8 +75,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(requested: bool) -> None:
-    if requested:
+def _print_version(print_version: bool) -> None:
+    if print_version:
         typer.echo(f"tagae {importlib.metadata.version('tagae')}")
         raise typer.Exit
 

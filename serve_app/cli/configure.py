@@ -1,4 +1,4 @@
-"""``tagae config``: shows the settings and their sources."""
+"""``tagae config``: show the settings and their sources."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ app = typer.Typer(no_args_is_help=True, help="Show the settings.")
 
 
 @app.command()
-def show(config: ConfigFile = None, settings: Assignments = None) -> None:
+def show(config: ConfigFile = None, assignments: Assignments = None) -> None:
     """Print every setting and where its value comes from.
 
     The output is a configuration file: save it, edit it, and pass it with --config.
@@ -27,8 +27,8 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
     from serve_app.settings.toml import table_header
 
     tables: dict[tuple[str, ...], list[Text]] = {}  # a TOML table may begin only once
-    for one in sources(config, overrides(settings)):
-        tables.setdefault(one.path[:-1], []).append(_line(one.path[-1], one.value, one.origin))
+    for setting in sources(config, overrides(assignments)):
+        tables.setdefault(setting.path[:-1], []).append(_line(setting.path[-1], setting.value, setting.origin))
     tables.pop((), None)  # the file's own path
     for number, (path, lines) in enumerate(tables.items()):
         _print(Text(f"\n{table_header(path)}" if number else table_header(path), "bold"))

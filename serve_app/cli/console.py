@@ -38,8 +38,8 @@ STATUS_STYLE = {"normal": "green", "anomalous": "bold red", "warming_up": "cyan"
 
 @cache
 def stderr_console() -> Console:
-    """Return the console on stderr; stdout is for results that programs read. There is only one, so that lines and
-    progress bars do not overwrite each other."""
+    """Return the only console on stderr, so that lines and progress bars do not overwrite each other. Stdout is for
+    results that programs read."""
     return Console(stderr=True, highlight=False)
 
 
@@ -54,7 +54,7 @@ def print_table(table: Table) -> None:
 
 
 def write_json(component: str) -> None:
-    """Print this command's states and errors as JSON lines from now on."""
+    """Switch this command's states and errors to JSON lines."""
     log.handlers = [stderr_handler(component)]
     log.propagate = False
     log.setLevel(logging.INFO)
@@ -84,26 +84,23 @@ class _Rate(ProgressColumn):
 
 
 class ProgressLines:
-    """Prints a line about long work from time to time, if stderr is not a terminal that can show a bar.
+    """Print a line about long work each minute, if stderr is not a terminal that can show a bar; a ``total`` of None is
+    unknown."""
 
-    Args:
-        total: number of steps; None: unknown.
-    """
-
-    def __init__(self, what: str, total: int | None) -> None:
-        self._what, self._total, self._done = what, total, 0
+    def __init__(self, label: str, total: int | None) -> None:
+        self._label, self._total, self._steps = label, total, 0
         self._is_shown = not stderr_console().is_terminal
         self._began = self._noted = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
         """Count finished steps, and print a line if the last line was a minute ago."""
-        self._done += steps
+        self._steps += steps
         now = time.monotonic()
         if self._is_shown and now - self._noted >= NOTE_SECONDS:
             self._noted = now
-            rate = self._done / (now - self._began)
-            of = f" of {self._total:,}, {(self._total - self._done) / rate / 60:,.0f} min left" if self._total else ""
-            print_note(f"{self._what}: {self._done:,}{of}, {rate:,.1f}/s")
+            rate = self._steps / (now - self._began)
+            of = f" of {self._total:,}, {(self._total - self._steps) / rate / 60:,.0f} min left" if self._total else ""
+            print_note(f"{self._label}: {self._steps:,}{of}, {rate:,.1f}/s")
 
 
 def bars() -> Progress:
@@ -122,54 +119,52 @@ def bars() -> Progress:
 
 @contextmanager
 def spinner(words: str, console: Console | None = None) -> Iterator[None]:
-    """During the block, show what the command waits for, and for how long; by default on stderr.
-
-    Nothing is shown if the console is not a terminal.
-    """
+    """During the block, show the activity and its duration, by default on stderr; nothing if the console is not a
+    terminal."""
     console = console or stderr_console()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        shown.add_task(words, total=None)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        bar.add_task(words, total=None)
         yield
 
 
 class Steps:
-    """Prints each step of long work on stderr when it begins, with the time since the start."""
+    """Print each step of long work on stderr when it begins, with the time since the start."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Return the elapsed time, s."""
+        """Elapsed time."""
         return time.monotonic() - self._began
 
     def __call__(self, words: str) -> None:
         print_state(f"{self.seconds:4.0f} s", words, "cyan")
 
 
-def reporter(shown: Progress) -> Callable[[str, int, int], None]:
+def reporter(bars: Progress) -> Callable[[str, int, int], None]:
     """Return a function that shows a bar for each phase of training."""
 
-    def report(what: str, done: int, total: int) -> None:
-        known = {task.description: task.id for task in shown.tasks}
-        shown.update(known[what] if what in known else shown.add_task(what, total=total), completed=done)
+    def report(phase: str, steps: int, total: int) -> None:
+        task_ids = {task.description: task.id for task in bars.tasks}
+        bars.update(task_ids[phase] if phase in task_ids else bars.add_task(phase, total=total), completed=steps)
 
     return report
 
 
-def progress(things: Iterable[T], what: str, total: int | None) -> Iterator[T]:
-    """Yield ``things`` with a progress bar; a ``total`` of None is unknown."""
-    lines = ProgressLines(what, total)
-    with bars() as shown:
-        for thing in shown.track(things, total=total, description=what):
-            yield thing
+def progress(items: Iterable[T], label: str, total: int | None) -> Iterator[T]:
+    """Yield ``items`` with a progress bar; a ``total`` of None is unknown."""
+    lines = ProgressLines(label, total)
+    with bars() as bar:
+        for item in bar.track(items, total=total, description=label):
+            yield item
             lines.advance()
 
 
 class Tally:
-    """A run's summary: status counts, each incident at its highest score, and which incidents are recovering in the
-    last snapshot; without an incident, the services watched in the last snapshot."""
+    """A run's summary: status counts, each incident at its highest score and whether it recovers in the last snapshot;
+    without an incident, the services watched in the last snapshot."""
 
     def __init__(self) -> None:
         self.statuses: Counter[str] = Counter()
@@ -189,23 +184,23 @@ class Tally:
             if strongest is None or incident.score > strongest.score:
                 self.incidents[incident.id] = incident
 
-    def show(self, shown: int = 20) -> None:
+    def show(self, limit: int = 20) -> None:
         console = stderr_console()
         counts = ", ".join(f"[{STATUS_STYLE.get(s, '')}]{n} {s}[/]" for s, n in self.statuses.most_common())
         console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")
         if not self.incidents:
             console.print(self._explain_no_incident(), soft_wrap=True)
-            for one in self._watching[:shown]:
-                console.print(escape(f"watching {watching_line(one)}"), soft_wrap=True)
+            for watched in self._watching[:limit]:
+                console.print(escape(f"watching {watching_line(watched)}"), soft_wrap=True)
             return
         alerts_first = sorted(self.incidents.values(), key=lambda incident: incident.is_notice)
         notices = sum(incident.is_notice for incident in alerts_first)
         title = f"incidents: {len(alerts_first) - notices}" + (f", notices: {notices}" if notices else "")
         console.print(title, style="bold")
-        for incident in alerts_first[:shown]:
+        for incident in alerts_first[:limit]:
             _print_scored(console, incident, self._newest.get(incident.id))
-        if len(self.incidents) > shown:
-            console.print(f"and {len(self.incidents) - shown} more")
+        if len(self.incidents) > limit:
+            console.print(f"and {len(self.incidents) - limit} more")
 
     def _explain_no_incident(self) -> str:
         total = self.statuses.total()
@@ -226,14 +221,14 @@ class Tally:
 
 
 def watching_line(watched: WatchedDocument) -> str:
-    """Describe what is unusual about a service without an alert, and what would raise one."""
+    """Describe how a service without an alert is unusual, and the condition for an alert."""
     reasons = [reason.text for reason in watched.reasons[:2]]
     return f"{watched.service}: {'; '.join([*reasons, watched.text])}"
 
 
 def print_incident(console: Console, incident: IncidentDocument, facts: Sequence[str], *notes: str) -> None:
-    """Print an incident as a paragraph: id and facts, the headline, further notes. Nothing is cut or wrapped, so that
-    ids and names can be copied; they would not fit into a table."""
+    """Print an incident as a paragraph: id and facts, the headline, further notes. No line is cut or wrapped, so that
+    ids and names can be copied."""
     console.print(f"[bold]{escape(incident.id)}[/]  {escape('  '.join(facts))}", soft_wrap=True)
     for line in filter(None, (incident.headline, *notes)):
         console.print(f"  {escape(line)}", soft_wrap=True)
@@ -260,5 +255,5 @@ def _print_scored(console: Console, incident: IncidentDocument, newest: Incident
         f"{incident.severity}, recovering" if recovers else incident.severity,
         f"score {incident.score:.1f}",
     )
-    suspects = f"suspects: {', '.join(one.service for one in incident.suspects[:3])}"
+    suspects = f"suspects: {', '.join(suspect.service for suspect in incident.suspects[:3])}"
     print_incident(console, incident, facts, what_to_do(incident), suspects)

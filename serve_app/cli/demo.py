@@ -1,4 +1,4 @@
-"""``tagae demo``: the whole system on a simulated mesh."""
+"""``tagae demo``: run the whole system on a simulated mesh."""
 
 from functools import partial
 from typing import Annotated
@@ -14,9 +14,9 @@ def demo(
     services: Annotated[
         int, typer.Option(metavar="N", min=20, help="Services in the mesh; above 2,000 it is split into parts.")
     ] = 60,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the mesh and of its events.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed for the mesh and its events.")] = 0,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop after the first fault; the exit code is 0 if it was found.")
+        bool, typer.Option("--once", help="Stop after the first fault; the exit code is 0 if TAGAE found it.")
     ] = False,
     speed: Annotated[
         float | None,
@@ -28,14 +28,14 @@ def demo(
     ] = None,
     token_file: TokenFile = None,
 ) -> None:
-    """See it work: a simulated mesh, sent over HTTP to a service on this machine.
+    """Simulate a mesh, and send it over HTTP to a service on this machine.
 
     Two harmless changes come first, which must not raise an alert. Then comes a fault, which must, with its culprit
-    named. The terminal shows the progress. The demo's page shows the mesh and has a panel that starts each kind of
-    fault and change at any time. Stop with Ctrl-C. Nothing is left behind.
+    named. The terminal shows the progress. The demo's page shows the mesh, and its panel starts faults and changes of
+    each kind at any time. Stop with Ctrl-C. No files remain.
 
-    With --once there is no panel. The exit code is 0 only if the fault raised an alert, each alert on it has its
-    service among the first three suspects, and no other alert came; otherwise it is 1.
+    With --once there is no panel. The exit code is 0 only if the fault raised an alert, each of its alerts has the
+    faulty service among the first three suspects, and no other alert came; otherwise it is 1.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``tagae doctor``: checks the installation, its speed, the telemetry of a mesh, or the drift of a service's meshes."""
+"""``tagae doctor``: check the installation, its speed, a mesh's telemetry, or the drift of a service's meshes."""
 
 import json
 from collections.abc import Sequence
@@ -38,18 +38,18 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 def doctor(
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
     mesh: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh from the settings instead."),
+        typer.Option("--source", metavar="NAME", help="Check the telemetry of this mesh of the settings instead."),
     ] = None,
     prometheus: PrometheusUrl = None,
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Check the drift of the meshes of this running service instead."),
+        typer.Option(metavar="URL", help="Check the drift of this running service's meshes instead."),
     ] = None,
     bench: Annotated[
-        bool, typer.Option("--bench", help="Measure how fast this machine scores the meshes of the store instead.")
+        bool, typer.Option("--bench", help="Measure how fast this machine scores the stored meshes instead.")
     ] = False,
     of_mesh: Annotated[
         str | None, typer.Option("--mesh", metavar="NAME", help="With --url or --bench: only this mesh.")
@@ -59,9 +59,9 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
-    what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
-    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the stored
-    snapshots of the largest meshes again, to a temporary store, and report what they need.
+    a mesh's telemetry: existing and missing series, what you lose without them, delays, and the mesh that results. With
+    --url, check how far a running service's meshes have drifted. With --bench, push the stored snapshots of the largest
+    meshes again, to a temporary store, and report the time and memory that they need.
 
     Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
     only if nothing can be read.
@@ -91,18 +91,18 @@ def doctor(
     subject = "the speed of this machine" if bench else subject
     with spinner(f"checking {subject}"):
         if mesh or prometheus:
-            report = _telemetry(config, settings, mesh, prometheus)
+            report = _telemetry(config, assignments, mesh, prometheus)
             findings, picture = report.findings, report.mesh
         elif url:
             findings = _drift(url, of_mesh, token_file, ca_file)
         elif bench:
-            findings = _speed(config, settings, of_mesh)
+            findings = _speed(config, assignments, of_mesh)
         else:
-            findings = check_installation(config, overrides(settings))
+            findings = check_installation(config, overrides(assignments))
     if as_json:
-        listed = [asdict(finding) for finding in findings]
-        read = {"findings": listed, "mesh": asdict(picture) if picture else None}
-        typer.echo(json.dumps(read if mesh or prometheus else listed, indent=1, ensure_ascii=False))
+        documents = [asdict(finding) for finding in findings]
+        report_document = {"findings": documents, "mesh": asdict(picture) if picture else None}
+        typer.echo(json.dumps(report_document if mesh or prometheus else documents, indent=1, ensure_ascii=False))
     else:
         console = Console(highlight=False)
         _print_findings(console, findings)
@@ -114,7 +114,7 @@ def doctor(
 
 
 def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
-    """A table; on a narrow terminal, the text of each finding is printed below its subject."""
+    """Print a table; on a narrow terminal, each finding's text is below its subject."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     is_wide = console.width >= WIDE
     table.add_column(no_wrap=True)
@@ -137,7 +137,7 @@ def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
 
 
 def _verdict_words(source: str | None, url: str | None, *, bench: bool) -> tuple[str, str]:
-    """The verdict in words, without and with a problem."""
+    """Return the verdict in words, without and with a problem."""
     if source:
         return "TAGAE can watch this mesh", "TAGAE cannot watch this mesh yet"
     if url:
@@ -148,16 +148,18 @@ def _verdict_words(source: str | None, url: str | None, *, bench: bool) -> tuple
 
 
 def _print_verdict(console: Console, findings: "Sequence[Finding]", words: tuple[str, str]) -> None:
-    """Print the findings in one line, and what to do first: the first problem, or else the first warning."""
-    by_weight = {kind: [one for one in findings if one.outcome == kind] for kind in ("problem", "warning")}
-    urgent = [one for kind in by_weight.values() for one in kind]
+    """Print a summary line, and the first thing to do: about a problem, or else about a warning."""
+    by_weight = {kind: [finding for finding in findings if finding.outcome == kind] for kind in ("problem", "warning")}
+    urgent = [finding for kind in by_weight.values() for finding in kind]
     style = STYLES[urgent[0].outcome if urgent else "ok"]
-    counted = [f"{len(found)} {kind}{'' if len(found) == 1 else 's'}" for kind, found in by_weight.items() if found]
+    counts = [
+        f"{len(matches)} {kind}{'' if len(matches) == 1 else 's'}" for kind, matches in by_weight.items() if matches
+    ]
     verdict = words[1] if by_weight["problem"] else words[0]
-    tally = f" ({', '.join(counted)})" if counted else ""
+    tally = f" ({', '.join(counts)})" if counts else ""
     console.print(Text.assemble("\n ", ("Verdict", style), f": {verdict}{tally}"))
     if urgent:
-        first = next((one for one in urgent if one.remedy), urgent[0])
+        first = next((finding for finding in urgent if finding.remedy), urgent[0])
         console.print(Text.assemble(" ", ("First", style), f": {first.subject}: {first.remedy or first.found}"))
 
 
@@ -165,8 +167,8 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     busiest = Table.grid(padding=(0, 2))
     busiest.add_column(overflow="fold")
     busiest.add_column(justify="right", overflow="fold")
-    for one in picture.busiest:
-        busiest.add_row(Text(one.id), f"{one.request_rate:,.1f} requests/s")
+    for service in picture.busiest:
+        busiest.add_row(Text(service.id), f"{service.request_rate:,.1f} requests/s")
     table = Table(box=None, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -180,13 +182,13 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
     console.print(table)
 
 
-def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "TelemetryReport":
+def _telemetry(config: ConfigFile, assignments: Assignments, mesh: str | None, url: str | None) -> "TelemetryReport":
     from serve_app.doctor.telemetry import check_telemetry
 
-    chosen = read_settings(config, settings)
-    name, selected = mesh_of_settings(chosen, url, mesh)
-    at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
-    return check_telemetry(selected, chosen.collector, at, name)
+    settings = read_settings(config, assignments)
+    name, mesh_settings = mesh_of_settings(settings, url, mesh)
+    at = datetime.now(UTC) - timedelta(seconds=settings.collector.behind_seconds)
+    return check_telemetry(mesh_settings, settings.collector, at, name)
 
 
 def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | None) -> "list[Finding]":
@@ -196,7 +198,7 @@ def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | 
         return check_drift(client, mesh)
 
 
-def _speed(config: ConfigFile, settings: Assignments, mesh: str | None) -> "list[Finding]":
+def _speed(config: ConfigFile, assignments: Assignments, mesh: str | None) -> "list[Finding]":
     from serve_app.doctor.speed import check_speed
 
-    return list(check_speed(read_settings(config, settings), mesh))
+    return list(check_speed(read_settings(config, assignments), mesh))

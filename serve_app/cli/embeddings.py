@@ -1,4 +1,4 @@
-"""``tagae embeddings``: exports the embeddings and scores of meshes for other systems."""
+"""``tagae embeddings``: export meshes' embeddings and scores for other systems."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ def export(
 ) -> None:
     """Export the services' embeddings and scores from a running TAGAE to Parquet files.
 
-    Run it on a schedule. A mesh without a verdict is left out. Columns: docs/models.md.
+    Run it on a schedule. Meshes without a verdict are left out. Columns: docs/models.md.
 
     \b
     Example:
@@ -38,13 +38,13 @@ def export(
     to.mkdir(parents=True, exist_ok=True)
     services = meshes = 0
     with connect(url, token_file, ca_file, PATIENCE_SECONDS) as client:
-        for name in mesh or [one.mesh for one in client.meshes() if one.sequence]:
+        for name in mesh or [document.mesh for document in client.meshes() if document.sequence]:
             try:
-                found = client.embeddings(name)
+                embeddings = client.embeddings(name)
             except UnknownMesh:
                 if mesh:
                     raise
                 continue  # deleted since the list was made
-            write_embeddings(to, found)
-            meshes, services = meshes + 1, services + len(found.services)
+            write_embeddings(to, embeddings)
+            meshes, services = meshes + 1, services + len(embeddings.services)
     print_note(f"wrote {services} services of {meshes} meshes to {to}")

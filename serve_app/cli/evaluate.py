@@ -13,15 +13,15 @@ from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 
 def evaluate(
-    recording: Annotated[list[Path], typer.Argument(metavar="RECORDING...", help="Folders of labelled recordings.")],
+    recording: Annotated[list[Path], typer.Argument(metavar="RECORDING...", help="Folders with labelled recordings.")],
     verdicts: Annotated[
         list[str],
         typer.Option(
             "--verdicts",
             "-v",
             metavar="NAME=FILE",
-            help="Verdicts of a detector, as `tagae score` writes them: a file, or for several recordings a folder of "
-            "files named after them (RECORDING.jsonl). Repeat it for several detectors.",
+            help="A detector's verdicts, as `tagae score` writes them: a file, or for several recordings a folder with "
+            "a file named after each (RECORDING.jsonl). Repeatable.",
         ),
     ],
     as_json: Annotated[
@@ -31,9 +31,9 @@ def evaluate(
         float, typer.Option(metavar="S", min=0, help="Ignore the first S seconds of each recording.")
     ] = 0.0,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
-    """Measure how well detectors do on labelled recordings, by their verdicts.
+    """Measure the quality of detectors on labelled recordings, by their verdicts.
 
     Recordings of the same form are pooled: streams of one application, segments, located incidents of large or
     simulated meshes, normal operation. The labels are in incidents.parquet; a file without rows means no incident.
@@ -49,14 +49,14 @@ def evaluate(
     from lab.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
 
     files = verdict_files(verdicts, recording)
-    rules = EvaluationOptions(read_settings(config, settings).alert, timedelta(seconds=begin_after))
+    rules = EvaluationOptions(read_settings(config, assignments).alert, timedelta(seconds=begin_after))
     sheets = evaluate_all(recording, files, rules)
-    found = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
-    text = json.dumps(rows(found), indent=1, allow_nan=False)
+    pools = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
+    text = json.dumps(rows(pools), indent=1, allow_nan=False)
     if as_json == Path("-"):
         typer.echo(text)
         return
-    print_figures(found, Console(highlight=False))
+    print_figures(pools, Console(highlight=False))
     if as_json is not None:
         as_json.parent.mkdir(parents=True, exist_ok=True)
         as_json.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``tagae export``: writes the network for programs in other languages."""
+"""``tagae export``: write the network for programs in other languages."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,11 +20,11 @@ def export(
         Path | None,
         typer.Option(
             metavar="RECORDING",
-            help="Also write FILE.sample.json: inputs and outputs of the recording's last snapshot, to test with.",
+            help="Also write FILE.sample.json: inputs and outputs for the recording's last snapshot, for tests.",
         ),
     ] = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Write the network as ONNX or as a torch program, and compare the file with the network.
 
@@ -48,7 +48,7 @@ def export(
         raise typer.BadParameter(
             f"expected a name that ends in .onnx or .pt2, or --format, got {output.name}", param_hint="FILE"
         )
-    model = read_settings(config, settings, {"model.weights": weights}).model
+    model = read_settings(config, assignments, {"model.weights": weights}).model
     checkpoint = load(model.weights or SHIPPED, network=model.network)
     write, open_file = FORMATS[kind]
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``tagae incidents``: lists a running service's incidents, shows one, and records what you do about one."""
+"""``tagae incidents``: list a running service's incidents, show one, and record a person's actions."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from serve_app.api.client import Client
     from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 
-app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and say what you do about one.")
+app = typer.Typer(no_args_is_help=True, help="List a mesh's incidents, show one, and record your actions.")
 
 
 @app.command("list")
@@ -37,7 +37,7 @@ def list_incidents(
     team: Annotated[str | None, typer.Option(metavar="NAME", help="Only incidents that belong to this team.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each incident.")] = False,
 ) -> None:
-    """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
+    """List a mesh's incidents, the newest first: open ones, and those in the running service's archive.
 
     \b
     Example:
@@ -46,20 +46,20 @@ def list_incidents(
       tagae incidents list --since 30d --team checkout
       tagae incidents list --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
     """
-    chosen = mesh_of_service(client, mesh)
-    begin = _parse(since, chosen.observed_at, "--since")
-    end = None if until is None else _parse(until, chosen.observed_at, "--until")
+    document = mesh_of_service(client, mesh)
+    begin = _parse(since, document.observed_at, "--since")
+    end = None if until is None else _parse(until, document.observed_at, "--until")
     if end is not None and end <= begin:
         raise typer.BadParameter(
             f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, got {end:%Y-%m-%d %H:%M} UTC",
             param_hint="--until",
         )
-    found = client.incidents(chosen.mesh, since=begin, until=end, service=service, team=team)
+    incidents = client.incidents(document.mesh, since=begin, until=end, service=service, team=team)
     if as_json:
-        for incident in found:
+        for incident in incidents:
             typer.echo(incident.model_dump_json())
     else:
-        _show(list(found), chosen.mesh, begin, service, team)
+        _show(list(incidents), document.mesh, begin, service, team)
 
 
 @app.command()
@@ -70,7 +70,7 @@ def show(
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh. Default: look in all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the incident as one line of JSON.")] = False,
 ) -> None:
-    """Show one incident: what is known about it, its course, and its page.
+    """Show one incident: cause, symptom, suspects, course, and the address of its page.
 
     \b
     Example:
@@ -78,20 +78,20 @@ def show(
     """
     from serve_app.errors import UnknownIncident
 
-    names = [one.mesh for one in client.meshes()] if mesh is None else [mesh]
+    names = [document.mesh for document in client.meshes()] if mesh is None else [mesh]
     for name in names:
         try:
-            found = client.incident(name, incident)
+            document = client.incident(name, incident)
         except UnknownIncident:
             continue
         if as_json:
-            typer.echo(found.model_dump_json())
+            typer.echo(document.model_dump_json())
         else:
-            _show_one(found, name, client.url)
+            _show_one(document, name, client.url)
         return
     raise UnknownIncident(
-        f"expected the id of an incident, open or archived, of {', '.join(names) or 'a mesh'}, got {incident!r}; list "
-        "them with `tagae incidents list --since 90d`"
+        f"incident {incident!r}: unknown in {', '.join(names) or 'this service, which has no mesh'}; list incidents "
+        "with `tagae incidents list --since 90d`"
     )
 
 
@@ -104,13 +104,13 @@ def act(
         typer.Argument(metavar="KIND", help="acknowledge, note, done or accept."),
     ],
     incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an incident, open or archived.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="For other people; a note and done need one.")] = "",
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text for other people; needed for note and done.")] = "",
     mesh: MeshName = None,
 ) -> None:
-    """Say what you do about an incident: you are on it (acknowledge), a note, or what helped (done).
+    """Record an action on an incident: you are on it (acknowledge), a note, or what helped (done).
 
-    Or accept the present level of an open incident as normal: it ends with the next snapshot. This cannot be undone.
-    For a false alarm, give feedback instead.
+    accept makes an open incident's present level normal: the incident ends with the next snapshot. This cannot be
+    undone. For a false alarm, give feedback instead.
 
     \b
     Example:
@@ -123,13 +123,13 @@ def act(
     from serve_app.api.schemas.actions import ActionDocument
 
     action = validate_document({"kind": kind, "text": text}, ActionDocument)
-    kept = client.act(mesh_of_service(client, mesh).mesh, incident, action)
+    record = client.act(mesh_of_service(client, mesh).mesh, incident, action)
     follows = "; the incident ends with the next snapshot" if kind == "accept" else ""
-    print_note(f"{kept.incident}: {kept.words}{follows}")
+    print_note(f"{record.incident}: {record.words}{follows}")
 
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:
-    """A time, or a time before the newest snapshot."""
+    """Parse a time, or a span before the newest snapshot."""
     if text[-1:] not in UNITS:
         return parse_time(text)
     if newest is None:
@@ -138,31 +138,32 @@ def _parse(text: str, newest: datetime | None, option: str) -> datetime:
 
 
 def _show(
-    found: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None, team: str | None
+    incidents: "list[ArchivedIncidentDocument]", mesh: str, since: datetime, service: str | None, team: str | None
 ) -> None:
     """Print incidents on stdout, and their number on stderr."""
     of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
     of += f" of team {team}" if team else ""
-    if not found:
+    if not incidents:
         print_note(f"no incidents of {of}; try an earlier --since")
         return
     console = Console(highlight=False)
-    for incident in found:
+    for incident in incidents:
         facts = _facts(incident, f"team {incident.team}" if incident.team else "")
         step = what_to_do(incident) if incident.until is None else ""
         print_incident(console, incident, facts, step, _course(incident))
-    print_note(f"{len(found)} of {of}")
+    print_note(f"{len(incidents)} of {of}")
 
 
 def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None:
     from model.names import list_first, readable
 
     suspects = [
-        f"{rank}. {one.service} ({one.score:.0%})" + "".join(f"; {reason.text}" for reason in one.reasons[:3])
-        for rank, one in enumerate(incident.suspects[:5], 1)
+        f"{rank}. {suspect.service} ({suspect.score:.0%})"
+        + "".join(f"; {reason.text}" for reason in suspect.reasons[:3])
+        for rank, suspect in enumerate(incident.suspects[:5], 1)
     ]
     page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
-    seen = incident.seen_before
+    history = incident.seen_before
     notes = (
         what_to_do(incident),
         incident.trend,
@@ -170,9 +171,9 @@ def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None
         *suspects,
         incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",
         *(change.text for change in incident.changes[:5]),
-        seen and seen.text,
-        *(one.words for one in (seen.helped if seen else [])),
-        *(f"{one.at:%Y-%m-%d %H:%M} UTC  {one.words}" for one in incident.actions),
+        history and history.text,
+        *(remedy.words for remedy in (history.helped if history else [])),
+        *(f"{action.at:%Y-%m-%d %H:%M} UTC  {action.words}" for action in incident.actions),
         page,
     )
     facts = _facts(incident, f"mesh {mesh}")
@@ -185,14 +186,14 @@ def _facts(incident: "ArchivedIncidentDocument", more: str) -> list[str]:
 
 
 def _course(incident: "ArchivedIncidentDocument") -> str:
-    """How long it lasted, when the alert came, people's feedback, and who is on it."""
+    """Return the duration, the time of the alert, people's feedback, and who is on it."""
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
     if incident.replayed:
         alert = "replayed, no notification was sent"
     feedback = incident.feedback.text if incident.feedback else ""
-    shown = ("accept",) if incident.lasted else ("accept", "acknowledge")
-    heads = dict.fromkeys(one.head for one in incident.actions if one.kind in shown)
-    lasted = f"lasted {incident.lasted}" if incident.lasted else "open"
-    return "; ".join(filter(None, (lasted, alert, feedback, *heads)))
+    kinds = ("accept",) if incident.lasted else ("accept", "acknowledge")
+    heads = dict.fromkeys(action.head for action in incident.actions if action.kind in kinds)
+    duration = f"lasted {incident.lasted}" if incident.lasted else "open"
+    return "; ".join(filter(None, (duration, alert, feedback, *heads)))

@@ -1,4 +1,4 @@
-"""``tagae models``: the model registry, and the models that a running service uses."""
+"""``tagae models``: change the model registry, and the models that a running service uses."""
 
 import hashlib
 import os
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RolloutDocument,
     )
     from serve_app.models.registry import Registry
+    from serve_app.settings import Settings
 
 RegistryPlace = Annotated[
     str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: models.registry.")
@@ -35,10 +36,10 @@ FromRegistry = Annotated[
 ]
 OfSidecars = Annotated[
     str | None,
-    typer.Option("--registry", metavar="PLACE", help="Change what the sidecars of this registry use, not a service."),
+    typer.Option("--registry", metavar="PLACE", help="Change the model of this registry's sidecars, not of a service."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="Model version; its first digits are enough.")]
 
 app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
 
@@ -57,7 +58,7 @@ def list_models(
       tagae models list
       tagae models list --registry s3://bucket/models
     """
-    cards, rollout = _known(client, registry)
+    cards, rollout = _models(client, registry)
     if as_json:
         for card in cards:
             typer.echo(card.model_dump_json())
@@ -79,13 +80,13 @@ def show(
     version: Version,
     registry: FromRegistry = None,
 ) -> None:
-    """Print a model's card as JSON: how it was made, what it reads, and its training results.
+    """Print a model's card as JSON: provenance, inputs and training results.
 
     \b
     Example:
       tagae models show 20197a28
     """
-    cards, _ = _known(client, registry)
+    cards, _ = _models(client, registry)
     typer.echo(find_version(cards, version).model_dump_json(indent=2))
 
 
@@ -99,11 +100,11 @@ def add(
         typer.Option(metavar="DIGEST", help="SHA-256 of the file; needed unless the card beside a path has it."),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
+        str | None, typer.Option(metavar="VERSION", help="Version that it replaces. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Add a model to the registry, after checking its SHA-256 and that this version can read it.
 
@@ -119,7 +120,8 @@ def add(
     from serve_app.models.download import check_sha256, check_source, display_name, read_checked
     from serve_app.models.registry import load_content
 
-    place = registry or _configured(config, settings)
+    settings = read_settings(config, assignments)
+    place = registry or _configured(settings)
     beside = _read_card(path_of_card(Path(source))) if "://" not in source else None
     if sha256 is None and beside is None:
         raise typer.BadParameter(
@@ -128,12 +130,12 @@ def add(
             param_hint="--sha256",
         )
     with blame("--sha256"):
-        wanted = check_sha256(sha256 or (beside.sha256 if beside else ""))
+        digest = check_sha256(sha256 or (beside.sha256 if beside else ""))
     with blame("SOURCE"):
         check_source(source)
-    content = read_checked(source, wanted)
+    content = read_checked(source, digest)
     card = describe(
-        load_content(content, read_settings(config, settings).model.network),
+        load_content(content, settings.model.network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),
@@ -147,10 +149,10 @@ def add(
 @app.command()
 def fetch(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint.")],
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, for `model.weights`.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, for `model.weights`.")],
     sha256: Annotated[str, typer.Option(metavar="DIGEST", help="SHA-256 of the file, 64 hexadecimal digits.")],
 ) -> None:
-    """Copy weights to a file where there is no registry, as before a pod starts. It is checked as by `add`.
+    """Copy weights to a file, for example before a pod starts, with the checks of `add`. No registry is needed.
 
     FILE is replaced atomically. If it already has these weights, nothing is fetched.
 
@@ -162,17 +164,17 @@ def fetch(
     from serve_app.models.registry import load_content
 
     with blame("--sha256"):
-        wanted = check_sha256(sha256)
+        digest = check_sha256(sha256)
     with blame("SOURCE"):
         check_source(source)
     if not target.parent.is_dir():
         raise typer.BadParameter(
             f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
         )
-    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
         print_note(f"{target} already has these weights")
         return
-    content = read_checked(source, wanted)
+    content = read_checked(source, digest)
     version = load_content(content).digest  # raises IncompatibleWeights
     part = target.with_name(f"{target.name}.part")
     try:
@@ -202,7 +204,7 @@ def compare(
     registry: RegistryPlace = None,
     as_json: AsJson = False,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Show how a model differs from another one: alerts, culprits and scores, with 95% intervals.
 
@@ -217,20 +219,19 @@ def compare(
     if recording:
         from serve_app.models.recorded_comparison import compare_over_recordings
 
-        loaded = read_settings(config, settings)
-        place = registry or loaded.models.registry
-        known = _open(place or _configured(config, settings), loaded.model.network)
-        candidate = find_version(known.cards(), version)
-        other = None if baseline is None else find_version(known.cards(), baseline)
-        found = compare_over_recordings(known, candidate, other, recording, loaded)
+        settings = read_settings(config, assignments)
+        models = _open(registry or _configured(settings), settings.model.network)
+        candidate = find_version(models.cards(), version)
+        baseline_card = None if baseline is None else find_version(models.cards(), baseline)
+        comparison = compare_over_recordings(models, candidate, baseline_card, recording, settings)
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        found = client.compare_models(_version(client, version))
+        comparison = client.compare_models(_version(client, version))
     if as_json:
-        typer.echo(found.model_dump_json())
+        typer.echo(comparison.model_dump_json())
         return
-    _print_comparison(found)
+    _print_comparison(comparison)
 
 
 @app.command()
@@ -242,17 +243,17 @@ def tune(
     steps: Annotated[int, typer.Option(metavar="N", min=10, help="Training steps.")] = 300,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Model to begin with. Default: the one that the settings name."),
+        typer.Option(metavar="VERSION", help="Model to start from. Default: the one that the settings name."),
     ] = None,
     registry: RegistryPlace = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Train the network further on a recording of one mesh, and add it to the registry as a candidate.
 
-    It learns from the first two thirds of the recording, without the time of alerts. The last third is the test: the
-    candidate must predict it better than the previous model, and keep a trial's limits. Otherwise nothing is added. No
-    mesh uses a candidate before `tagae models promote --mesh`.
+    It learns from the first two thirds of the recording, except times with alerts. The last third is the test: the
+    candidate must predict it better than the previous model, and stay within a trial's limits. Otherwise it is not
+    added. No mesh uses a candidate before `tagae models promote --mesh`.
 
     \b
     Example:
@@ -272,30 +273,32 @@ def tune(
     from serve_app.pipeline import options
     from serve_app.recordings.segments import open_recording
 
-    loaded = read_settings(config, settings)
-    torch.set_num_threads(loaded.model.threads)
-    place, network = registry or _configured(config, settings), loaded.model.network
-    known, snapshots = _open(place, network), open_recording(recording).snapshots
+    settings = read_settings(config, assignments)
+    torch.set_num_threads(settings.model.threads)
+    place, network = registry or _configured(settings), settings.model.network
+    models, snapshots = _open(place, network), open_recording(recording).snapshots
     if baseline is None:
-        before = load(loaded.weights_of(mesh) or SHIPPED, network=network)
+        before = load(settings.weights_of(mesh) or SHIPPED, network=network)
     else:
-        card = find_version(known.cards(), baseline)
-        before = known.load(card.version, card.sha256)
-    with bars() as shown:
-        tuned = train_further(before, snapshots, options(loaded, mesh), steps, reporter(shown))
+        card = find_version(models.cards(), baseline)
+        before = models.load(card.version, card.sha256)
+    with bars() as progress_bars:
+        result = train_further(before, snapshots, options(settings, mesh), steps, reporter(progress_bars))
     provenance = {**before.provenance, "tuned": f"{steps} steps on {recording.resolve().name}"}
-    content = content_of(replace(tuned.checkpoint, provenance=provenance))
+    content = content_of(replace(result.checkpoint, provenance=provenance))
     after = load_content(content, network)
     with spinner("judging the candidate by the last third"):
-        trial = trial_over(mesh, snapshots(), after, before, loaded, since=tuned.held_out_from)
-    found = compare_trials(after.digest, before.digest, [trial], loaded.alert.budget)
-    _print_comparison(found)
-    print_note(f"loss on the last third: {tuned.loss:.4f}, before {tuned.loss_before:.4f}")
-    why = "" if tuned.loss < tuned.loss_before else "it expects the last third no better than the model before"
-    if why := why or broken_limit(found, loaded.models):
-        raise UnfitModel(f"model {after.digest}: not added to {place}: {why}; give a longer recording of quiet time")
-    figures = {"loss": tuned.loss, "loss_before": tuned.loss_before}
-    known.add(content, describe(after, content, parent=before.digest, figures=figures))
+        trial = trial_over(mesh, snapshots(), after, before, settings, since=result.held_out_from)
+    comparison = compare_trials(after.digest, before.digest, [trial], settings.alert.budget)
+    _print_comparison(comparison)
+    print_note(f"loss on the last third: {result.loss:.4f}, before {result.loss_before:.4f}")
+    problem = "" if result.loss < result.loss_before else "it expects the last third no better than the model before"
+    if problem := problem or broken_limit(comparison, settings.models):
+        raise UnfitModel(
+            f"model {after.digest}: not added to {place}: {problem}; give a longer recording of quiet time"
+        )
+    figures = {"loss": result.loss, "loss_before": result.loss_before}
+    models.add(content, describe(after, content, parent=before.digest, figures=figures))
     typer.echo(after.digest)
     print_note(f"added to {place}; `tagae models promote {after.digest} --mesh {mesh}` puts it to use")
 
@@ -307,15 +310,14 @@ def canary(
     version: Version,
     share: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: 0.1."),
+        typer.Option(metavar="SHARE", min=0, max=1, help="Share of meshes; 0: only in the shadow. Default: 0.1."),
     ] = None,
     registry: OfSidecars = None,
 ) -> None:
-    """Try a model on a share of the meshes of a running service, or, with --registry, on a share of its sidecars.
+    """Try a model on a share of a running service's meshes, or, with --registry, on a share of its sidecars.
 
-    On the other meshes it scores the same snapshots in the shadow, and the model in use does so on its meshes. Neither
-    raises alerts there. `tagae models compare` shows how they differ. Run it again to change the share. Sidecars have
-    no shadow.
+    Each mesh is also scored by the other model, in the shadow: without alerts. `tagae models compare` shows the
+    differences. Run it again to change the share. Sidecars have no shadow.
 
     \b
     Example:
@@ -327,8 +329,8 @@ def canary(
         from serve_app.models.admin import CANARY_SHARE
         from serve_app.models.rollout import start_canary
 
-        pin, chosen = _pin(registry, version), CANARY_SHARE if share is None else share
-        _change_sidecars(registry, lambda rollout: start_canary(rollout, pin, chosen))
+        pin, canary_share = _pin(registry, version), CANARY_SHARE if share is None else share
+        _change_sidecars(registry, lambda rollout: start_canary(rollout, pin, canary_share))
         return
     _print_rollout(client.try_model(_version(client, version), share))
 
@@ -341,8 +343,8 @@ def promote(
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
     registry: OfSidecars = None,
 ) -> None:
-    """Make all meshes of a running service, or one mesh, use a model from the next snapshot on. With --registry, make
-    its sidecars use it, within half a minute.
+    """Make a running service use a model in all meshes, or in one, from the next snapshot on. With --registry, make its
+    sidecars use it, within half a minute.
 
     Meshes keep their state, and need no warm-up. A model that reads other inputs is refused.
 
@@ -364,10 +366,8 @@ def promote(
 @of_service
 def rollback(
     client: "Client",
-    mesh: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A mesh with a model of its own, which it gives up.")
-    ] = None,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="Only this mesh: it gives up its own model.")] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason, for other people.")] = "",
     registry: OfSidecars = None,
 ) -> None:
     """End a model's trial, or go back to the previous model, from the next snapshot on.
@@ -384,13 +384,12 @@ def rollback(
     _print_rollout(client.roll_back_model(mesh, reason))
 
 
-def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument]":
-    """The models of a registry and its sidecars' rollout, or the models of a running service and its meshes'
-    rollout."""
+def _models(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument]":
+    """Return a registry's models and its sidecars' rollout, or a running service's models and its meshes' rollout."""
     if registry is not None:
         return _open(registry).cards(), _open(registry).rollout()
-    found = client.models()
-    return found.models, found.rollout
+    document = client.models()
+    return document.models, document.rollout
 
 
 def _version(client: "Client", version: str) -> str:
@@ -398,38 +397,42 @@ def _version(client: "Client", version: str) -> str:
 
 
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
-    """The card of a version, which may be given by its first digits."""
-    found = [card for card in cards if version and card.version.startswith(version)]
-    if len(found) != 1:
-        expected = "more digits" if found else "a version of the registry"
-        names = ", ".join(card.version for card in found or cards) or "none"
-        raise typer.BadParameter(f"expected {expected} ({names}), got {version!r}", param_hint="VERSION")
-    return found[0]
+    """Return the card of the only version that starts with these digits."""
+    matches = [card for card in cards if version and card.version.startswith(version)]
+    if len(matches) != 1:
+        requirement = "more digits" if matches else "a version of the registry"
+        names = ", ".join(card.version for card in matches or cards) or "none"
+        raise typer.BadParameter(f"expected {requirement} ({names}), got {version!r}", param_hint="VERSION")
+    return matches[0]
 
 
-def _print_comparison(found: "ComparisonOfModels") -> None:
+def _print_comparison(comparison: "ComparisonOfModels") -> None:
     """Print a table on stdout, and the amount of data on stderr."""
     table = Table(box=None, pad_edge=False)
-    for name in ("", found.candidate, found.baseline):
+    for name in ("", comparison.candidate, comparison.baseline):
         table.add_column(name)
-    budget = "" if found.budget_per_day is None else f", budget {found.budget_per_day:.2g}"
+    budget = "" if comparison.budget_per_day is None else f", budget {comparison.budget_per_day:.2g}"
     table.add_row(
         f"alerts per day and mesh{budget}",
-        _interval(found.candidate_alerts_per_day),
-        _interval(found.baseline_alerts_per_day),
+        _interval(comparison.candidate_alerts_per_day),
+        _interval(comparison.baseline_alerts_per_day),
     )
     table.add_row(
-        "snapshots that it could not score", _interval(found.candidate_failed), _interval(found.baseline_failed)
+        "snapshots that it could not score",
+        _interval(comparison.candidate_failed),
+        _interval(comparison.baseline_failed),
     )
     for name, value in (
-        ("snapshots with the same status", found.same_status),
-        ("alerts with the same culprit", found.same_culprit),
-        ("difference of the mesh scores", found.score_difference),
+        ("snapshots with the same status", comparison.same_status),
+        ("alerts with the same culprit", comparison.same_culprit),
+        ("difference of the mesh scores", comparison.score_difference),
     ):
         table.add_row(name, _interval(value), "")
     print_table(table)
-    meshes = f"{found.meshes} mesh{'' if found.meshes == 1 else 'es'}"
-    print_note(f"{found.snapshots} snapshots of {meshes}, {found.days:.2g} days together; 95% intervals in brackets")
+    meshes = f"{comparison.meshes} mesh{'' if comparison.meshes == 1 else 'es'}"
+    print_note(
+        f"{comparison.snapshots} snapshots of {meshes}, {comparison.days:.2g} days together; 95% intervals in brackets"
+    )
 
 
 def _interval(figure: "IntervalDocument") -> str:
@@ -440,22 +443,22 @@ def _interval(figure: "IntervalDocument") -> str:
 
 
 def _pin(place: str, version: str) -> "ModelPin":
-    """A registry's model that sidecars can switch to, by the first digits of its version. It is loaded to make sure."""
+    """Return a registry's model by the first digits of its version, after checking that sidecars can switch to it."""
     from model.checkpoint import load
     from serve_app.api.schemas.models import ModelPin
     from serve_app.models.served import require_same_neighbours
 
-    known = _open(place)
-    card = find_version(known.cards(), version)
-    require_same_neighbours(load(), known.load(card.version, card.sha256))
+    models = _open(place)
+    card = find_version(models.cards(), version)
+    require_same_neighbours(load(), models.load(card.version, card.sha256))
     return ModelPin(version=card.version, sha256=card.sha256)
 
 
 def _change_sidecars(place: str, change: "Callable[[RolloutDocument], RolloutDocument]") -> None:
-    """Change and print a registry's rollout, which its sidecars follow."""
-    known = _open(place)
-    rollout = change(known.rollout())
-    known.write_rollout(rollout)
+    """Change and print the rollout that a registry's sidecars follow."""
+    models = _open(place)
+    rollout = change(models.rollout())
+    models.write_rollout(rollout)
     _print_rollout(rollout, "sidecars")
 
 
@@ -478,7 +481,7 @@ def _print_rollout(rollout: "RolloutDocument", of: str = "meshes") -> None:
 
 
 def _use(version: str, rollout: "RolloutDocument") -> str:
-    """Which meshes use a version, in words."""
+    """Return the meshes that use a version, in words."""
     trial, uses = rollout.trial, []
     active, candidate = (rollout.active, None) if trial is None else (trial.baseline, trial.candidate)
     share = 0.0 if trial is None else trial.share
@@ -496,11 +499,10 @@ def _open(place: str, network: str | None = None) -> "Registry":
     return Registry(place, network)
 
 
-def _configured(config: Path | None, settings: list[str] | None) -> str:
-    place = read_settings(config, settings).models.registry
-    if place is None:
+def _configured(settings: "Settings") -> str:
+    if settings.models.registry is None:
         raise BadSettings("models.registry: no folder or URL is set; set it, or use --registry")
-    return place
+    return settings.models.registry
 
 
 def _read_card(path: Path) -> "ModelCard | None":

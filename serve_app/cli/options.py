@@ -1,4 +1,4 @@
-"""Options that commands share: settings, the running service and its meshes, the Prometheus of a mesh, times.
+"""Options that commands share: settings, the running service, meshes, times.
 
 Tokens come from files, because every user of the machine can read the command line.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from serve_app.settings import MeshSettings, Settings
 
 LOCAL = "http://127.0.0.1:8000"
-PATIENCE_SECONDS = 10.0  # limit for all attempts of a call together, because a person waits
+PATIENCE_SECONDS = 10.0  # limit for a call with all retries, because a person waits
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 MAX_SPAN = timedelta(days=100_000)
 UNNAMED = "mesh"  # name of a mesh that is not in the settings
@@ -33,7 +33,7 @@ ConfigFile = Annotated[
 ]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any setting, such as model.window_size=60. Repeatable."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting, such as model.window_size=60. Repeatable."),
 ]
 Url = Annotated[str, typer.Option(help="URL of the running service.")]
 MeshName = Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")]
@@ -49,33 +49,34 @@ CaFile = Annotated[
 ]
 PrometheusUrl = Annotated[
     str | None,
-    typer.Option(
-        "--prometheus", metavar="URL", help="Prometheus with the metrics of the mesh, such as http://HOST:9090."
-    ),
+    typer.Option("--prometheus", metavar="URL", help="Prometheus with the mesh's metrics, such as http://HOST:9090."),
 ]
 Collected = Annotated[
     str | None,
     typer.Option(
         "--mesh",
         metavar="NAME",
-        help="A collected mesh from the settings (meshes.NAME.prometheus, or a source of another package).",
+        help="A collected mesh of the settings (meshes.NAME.prometheus, or another package's source).",
     ),
 ]
 
 
 def of_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command for a running service: its first argument is a client, created from the options ``--url``,
-    ``--token-file`` and ``--ca-file``."""
+    """Add the options ``--url``, ``--token-file`` and ``--ca-file`` to a command, whose first argument becomes the
+    client made from them."""
 
-    def run(*, url: Url = LOCAL, token_file: TokenFile = None, ca_file: CaFile = None, **given: Any) -> None:
+    def run(*, url: Url = LOCAL, token_file: TokenFile = None, ca_file: CaFile = None, **arguments: Any) -> None:
         with connect(url, token_file, ca_file) as client:
-            command(client, **given)
+            command(client, **arguments)
 
-    _, *own = inspect.signature(command).parameters.values()
-    *shared, _ = inspect.signature(run).parameters.values()
-    parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared]
+    _, *own_parameters = inspect.signature(command).parameters.values()
+    *shared_parameters, _ = inspect.signature(run).parameters.values()
+    parameters = [
+        *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own_parameters),
+        *shared_parameters,
+    ]
     vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
 
@@ -83,7 +84,7 @@ def of_service(command: Callable[..., None]) -> Callable[..., None]:
 def connect(
     url: str, token_file: Path | None, ca_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
 ) -> "Client":
-    """A client of the service at this URL. Raises the errors of :func:`read_token`."""
+    """Return a client of the service at this URL. Raises the errors of :func:`read_token`."""
     from serve_app.api.client import Client
 
     return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=patience_seconds)
@@ -93,8 +94,7 @@ def read_token(file: Path | None) -> str | None:
     """Read the token in a file; None without a file.
 
     Raises:
-        BadSettings: the file cannot be read, or does not hold exactly one token. The message never contains the
-        content.
+        BadSettings: the file cannot be read, or does not contain exactly one token. The message never has its content.
     """
     from serve_app.net.endpoint import SecretUnreadable, read_secret
 
@@ -110,46 +110,46 @@ def read_token(file: Path | None) -> str | None:
 
 
 def mesh_of_service(client: "Client", name: str | None) -> "MeshDocument":
-    """The service's mesh with this name; without a name, its only mesh.
+    """Return the service's mesh with this name; without a name, its only mesh.
 
     Raises:
         BadParameter: there is no such mesh, or there are several.
     """
     meshes = client.meshes()
-    names = ", ".join(one.mesh for one in meshes) or "none"
-    found = [one for one in meshes if name in (None, one.mesh)]
-    if len(found) != 1:
-        expected = "a name, since there are several meshes" if name is None and found else "one of the meshes"
-        raise typer.BadParameter(f"expected {expected} ({names}), got {name or 'none'}", param_hint="--mesh")
-    return found[0]
+    names = ", ".join(mesh.mesh for mesh in meshes) or "none"
+    matches = [mesh for mesh in meshes if name in (None, mesh.mesh)]
+    if len(matches) != 1:
+        requirement = "a name, since there are several meshes" if name is None and matches else "one of the meshes"
+        raise typer.BadParameter(f"expected {requirement} ({names}), got {name or 'none'}", param_hint="--mesh")
+    return matches[0]
 
 
 def mesh_of_settings(settings: "Settings", url: str | None, name: str | None) -> tuple[str, "MeshSettings"]:
-    """The name and the settings of a mesh: by its name in the settings, or by the URL of its Prometheus.
+    """Return a mesh's name and settings, by its name in the settings or by its Prometheus's URL.
 
     Raises:
         BadParameter: neither or both are given, or the name is unknown.
     """
     from serve_app.settings import MeshSettings
 
-    known = settings.collected
+    meshes = settings.collected
     if url and not name:
         return UNNAMED, MeshSettings(prometheus=url)
     if url:
         raise typer.BadParameter("expected --prometheus or --mesh, got both; leave one out", param_hint="--mesh")
-    if name is None and len(known) == 1:
-        (name,) = known
-    if name not in known:
+    if name is None and len(meshes) == 1:
+        (name,) = meshes
+    if name not in meshes:
         raise typer.BadParameter(
-            f"expected one of the meshes of the settings ({', '.join(known) or 'there are none'}), got "
+            f"expected one of the meshes in the settings ({', '.join(meshes) or 'there are none'}), got "
             f"{name or 'none'}; or give --prometheus",
             param_hint="--mesh",
         )
-    return name, known[name]
+    return name, meshes[name]
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time in ISO format; without a zone it is UTC.
+    """Parse a time in ISO format, in UTC if it has no zone.
 
     Raises:
         BadParameter: it is not a time.
@@ -167,8 +167,8 @@ def parse_span(text: str) -> timedelta:
     Raises:
         BadParameter: it is not a span above 0.
     """
-    found = re.fullmatch(r"(\d{1,6})([mhd])", text, re.ASCII)
-    span = int(found[1]) * UNITS[found[2]] if found else timedelta()
+    match = re.fullmatch(r"(\d{1,6})([mhd])", text, re.ASCII)
+    span = int(match[1]) * UNITS[match[2]] if match else timedelta()
     if not timedelta() < span <= MAX_SPAN:
         raise typer.BadParameter(f"expected a span such as 24h, 90m or 2d, got {text!r}")
     return span
@@ -176,7 +176,7 @@ def parse_span(text: str) -> timedelta:
 
 @contextmanager
 def blame(option: str | None = None) -> Iterator[None]:
-    """Report a ValueError in the block as a wrong value of an option."""
+    """Report a ValueError in the block as an option's invalid value."""
     try:
         yield
     except ValueError as error:
@@ -186,7 +186,7 @@ def blame(option: str | None = None) -> Iterator[None]:
 def read_settings(
     config: Path | None, assignments: list[str] | None, flags: Mapping[str, Any] | None = None
 ) -> "Settings":
-    """A command's settings. Arguments and errors are as in :func:`overrides` and :func:`serve_app.settings.load`."""
+    """Load a command's settings; see :func:`overrides` and :func:`serve_app.settings.load`."""
     from serve_app.settings import load
 
     return load(config, overrides(assignments, flags))
@@ -203,15 +203,15 @@ def overrides(assignments: list[str] | None, flags: Mapping[str, Any] | None = N
     Raises:
         BadSettings: an assignment is not ``NAME=VALUE``.
     """
-    given = (flag for flag in (flags or {}).items() if flag[1] is not None)
-    nested: dict[str, Any] = {}
-    for name, value in (*map(_parse, assignments or ()), *given):
+    values = (flag for flag in (flags or {}).items() if flag[1] is not None)
+    tree: dict[str, Any] = {}
+    for name, value in (*map(_parse, assignments or ()), *values):
         *path, last = name.split(".")
-        place = nested
+        place = tree
         for part in path:
             place = place.setdefault(part, {})
         place[last] = value
-    return nested
+    return tree
 
 
 def _parse(assignment: str) -> tuple[str, Any]:

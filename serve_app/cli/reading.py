@@ -1,4 +1,4 @@
-"""Reads recordings and scores them in this process, for ``tagae score`` and ``tagae report``."""
+"""Read recordings and score them in this process, for ``tagae score`` and ``tagae report``."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,18 +20,14 @@ if TYPE_CHECKING:
 
 WarmUps = Annotated[
     list[Path] | None,
-    typer.Option(metavar="RECORDING", help="Recording of normal traffic that sets the baselines first. Repeatable."),
+    typer.Option(metavar="RECORDING", help="Recording of normal traffic, which sets the baselines first. Repeatable."),
 ]
 
 
 def score_snapshots(
     settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:
-    """Yield every snapshot in a recording with its verdict, in order, with a progress bar.
-
-    Args:
-        warmups: recordings that set the baselines first.
-    """
+    """Yield every snapshot of a source with its verdict, with a progress bar. ``warmups`` set the baselines first."""
     with spinner("loading the model"):
         import torch
 
@@ -42,27 +38,27 @@ def score_snapshots(
 
         torch.set_num_threads(settings.model.threads)
         checkpoint = load(settings.weights_of(name) or SHIPPED, network=settings.model.network)
-        chosen, mesh = options(settings, name), Mesh()
+        mesh_options, mesh = options(settings, name), Mesh()
     for warmup in warmups:
         for snapshot in read(warmup, "warming up"):
-            _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
+            _, mesh = advance(checkpoint, mesh, snapshot, mesh_options, counted=False)
     for snapshot in read(source, "scoring"):
-        advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
-        mesh = advanced.mesh
-        deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)
-        yield ScoredSnapshot.of(snapshot, deviations, encode_verdict(advanced.verdict))
+        step = advance_in_detail(checkpoint, mesh, snapshot, mesh_options)
+        mesh = step.mesh
+        deviations = deviations_of(step.prepared, step.calibrated, snapshot)
+        yield ScoredSnapshot.of(snapshot, deviations, encode_verdict(step.verdict))
 
 
-def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
+def read(source: "Source", activity: str) -> Iterator["MeshSnapshot"]:
     """Yield the snapshots with a progress bar."""
     from serve_app.collect.prometheus.past import PastPeriod
 
     name = "" if isinstance(source, PastPeriod) else f" {source.path.name}"
-    return progress(source.snapshots(), what + name, count_snapshots(source))
+    return progress(source.snapshots(), activity + name, count_snapshots(source))
 
 
 def count_snapshots(source: "Source") -> int | None:
-    """A source's number of snapshots, or a period's number of instants; None if unknown."""
+    """Return a recording's number of snapshots, or a period's number of instants; None if unknown."""
     from serve_app.collect.prometheus.past import PastPeriod
 
     if isinstance(source, PastPeriod):
@@ -93,9 +89,10 @@ def notes(sources: Sequence["Source"]) -> Iterator[str]:
                 f"{reader.unmeasured_calls} without a rate"
             )
         if reader.unnamed_changes:
-            what = "change: its" if reader.unnamed_changes == 1 else "changes: their"
-            yield f"{reader.path.name}: left out {reader.unnamed_changes} planned {what} object is no service"
+            noun = "change: its" if reader.unnamed_changes == 1 else "changes: their"
+            yield f"{reader.path.name}: left out {reader.unnamed_changes} planned {noun} object is no service"
     for source in sources:
         if isinstance(source, PastPeriod) and source.missing:
-            at, why = source.missing[0]
-            yield f"{len(source.missing)} of {len(source)} instants have no snapshot, the first {at.isoformat()}: {why}"
+            at, reason = source.missing[0]
+            share = f"{len(source.missing)} of {len(source)}"
+            yield f"{share} instants have no snapshot, the first {at.isoformat()}: {reason}"

@@ -1,4 +1,4 @@
-"""``tagae record``: records a live mesh."""
+"""``tagae record``: record a live mesh."""
 
 import asyncio
 from contextlib import suppress
@@ -19,11 +19,11 @@ MAX_MISSED = 40_320  # instants to catch up: a week at 15 s
 
 
 def record(
-    folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Folder for the segments of the recording.")],
+    folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Folder for the recording's segments.")],
     prometheus: PrometheusUrl = None,
     mesh: Collected = None,
     snapshots: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop after N snapshots. By default at Ctrl-C.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after N snapshots. Default: at Ctrl-C.")
     ] = None,
     segment: Annotated[
         int, typer.Option(metavar="N", min=1, help="Snapshots per segment; each segment is a recording.")
@@ -32,9 +32,9 @@ def record(
         float, typer.Option("--max-gigabytes", metavar="X", help="Limit for all segments; the oldest are deleted.")
     ] = 10.0,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
-    """Record a live mesh as the collector sees it: a folder of recordings, an hour each.
+    """Record a live mesh as the collector reads it: a folder of recordings, an hour each.
 
     Run it again to continue where the last complete segment ends; it reads the missing time from Prometheus.
 
@@ -48,12 +48,12 @@ def record(
     from serve_app.errors import Overloaded
     from serve_app.recordings.segments import Recorder
 
-    loaded = read_settings(config, settings)
-    chosen, (name, selected) = loaded.collector, mesh_of_settings(loaded, prometheus, mesh)
-    schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MAX_MISSED)
-    source = open_source(selected, chosen)
+    settings = read_settings(config, assignments)
+    collector, (name, mesh_settings) = settings.collector, mesh_of_settings(settings, prometheus, mesh)
+    schedule = PollSchedule(collector.interval_seconds, collector.behind_seconds, MAX_MISSED)
+    source = open_source(mesh_settings, collector)
     bounds = {"segment_snapshots": segment, "max_bytes": int(gigabytes * 2**30)}
-    with Recorder(folder, chosen.interval_seconds, **bounds) as recorder:
+    with Recorder(folder, collector.interval_seconds, **bounds) as recorder:
         began = recorder.until
 
         async def push(snapshot: "MeshSnapshot") -> None:
@@ -73,14 +73,14 @@ def record(
 
 async def _follow(collecting: "MeshCollector", recorder: "Recorder", count: int | None) -> None:
     """Collect until ``count`` snapshots are written, with a progress bar that shows the last problem."""
-    running = asyncio.create_task(collecting.run())
-    with bars() as shown:
-        bar = shown.add_task("recording", total=count)
+    task = asyncio.create_task(collecting.run())
+    with bars() as progress_bars:
+        bar = progress_bars.add_task("recording", total=count)
         while count is None or recorder.written < count:
             state = collecting.state
             about = state.problem or f"{state.services} services, {state.calls} calls"
-            shown.update(bar, completed=recorder.written, description=f"recording: {about[:100]}")
-            await asyncio.wait({running}, timeout=0.2)
-    running.cancel()
+            progress_bars.update(bar, completed=recorder.written, description=f"recording: {about[:100]}")
+            await asyncio.wait({task}, timeout=0.2)
+    task.cancel()
     with suppress(asyncio.CancelledError):
-        await running
+        await task

@@ -1,4 +1,4 @@
-"""``tagae report``: writes a recorded incident as one file, HTML or Markdown."""
+"""``tagae report``: write a recorded incident as one file, HTML or Markdown."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def report(
         ),
     ] = None,
     form: Annotated[
-        ReportFormat, typer.Option("--format", help="A page to read, send or print, or Markdown for a post-mortem.")
+        ReportFormat, typer.Option("--format", help="HTML, to read, send or print, or Markdown for a post-mortem.")
     ] = ReportFormat.HTML,
     incident: Annotated[
         str | None, typer.Option(metavar="ID", help="Id of the incident. Default: the worst one.")
@@ -41,12 +41,12 @@ def report(
     warmup: WarmUps = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one.")] = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
-    """Write one incident of a recording as a page, or as Markdown for a post-mortem.
+    """Write one incident of a recording as HTML, or as Markdown for a post-mortem.
 
-    It shows the affected services and how the incident spread, the time around it, and the suspects with their reasons
-    and metrics. The file has no scripts and needs no other file.
+    The report shows the affected services, the spread, the time around the incident, and the suspects with their
+    reasons and metrics. The file has no scripts and needs no other file.
 
     \b
     Example:
@@ -58,15 +58,15 @@ def report(
     from serve_app.web.report import report as write
     from serve_app.web.report.windows import IncidentWindow, worst_window
 
-    when, zone = parse_time(at) if at else None, read_zone(timezone)
-    chosen = read_settings(config, settings, {"model.weights": weights})
+    instant, zone = parse_time(at) if at else None, read_zone(timezone)
+    settings = read_settings(config, assignments, {"model.weights": weights})
     warmups, source, tally = [open_recording(path) for path in warmup or ()], open_recording(recording), Tally()
 
     def is_selected(window: IncidentWindow) -> bool:
         matches = incident is None or window.incident.id == incident
-        return matches and (when is None or window.incident.since <= when <= window.last)
+        return matches and (instant is None or window.incident.since <= instant <= window.last)
 
-    window = worst_window(_count(score_snapshots(chosen, "", warmups, source), tally), is_selected)
+    window = worst_window(_count(score_snapshots(settings, "", warmups, source), tally), is_selected)
     for note in notes([*warmups, source]):
         print_note(note)
     if window is None:
@@ -82,11 +82,11 @@ def report(
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    where = "stdout" if target == STDOUT else target
-    print_note(f"wrote incident {window.incident.id} to {where}")
-    for other in tally.incidents.values():
-        if other.id != window.incident.id:
-            print_note(f"other incident: {_line(other)}")
+    destination = "stdout" if target == STDOUT else target
+    print_note(f"wrote incident {window.incident.id} to {destination}")
+    for document in tally.incidents.values():
+        if document.id != window.incident.id:
+            print_note(f"other incident: {_line(document)}")
 
 
 def _count(moments: "Iterator[ScoredSnapshot]", tally: Tally) -> "Iterator[ScoredSnapshot]":

@@ -1,4 +1,4 @@
-"""``tagae rules``: rules for a mesh's Prometheus: recording rules for a large mesh, alerts for its objectives."""
+"""``tagae rules``: print rules for a mesh's Prometheus: recording rules, and alerts for objectives."""
 
 import re
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 def rules(
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
     match: Annotated[
         list[str] | None,
         typer.Option(
             "--match",
             metavar="LABEL=VALUE",
-            help="Record only these series, as in the settings of the mesh. Repeatable.",
+            help="Record only these series, as in the mesh's settings. Repeatable.",
         ),
     ] = None,
     cluster_label: Annotated[
         str,
-        typer.Option("--cluster-label", metavar="LABEL", help="Keep clusters apart, as in the settings of the mesh."),
+        typer.Option("--cluster-label", metavar="LABEL", help="Keep clusters apart, as in the mesh's settings."),
     ] = "",
     source: Annotated[
         list[str] | None,
@@ -40,15 +40,15 @@ def rules(
         typer.Option("--objectives", help="Print rules for the objectives of the settings' meshes instead."),
     ] = False,
 ) -> None:
-    """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once an interval.
+    """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once per interval.
 
-    Load the rules into this Prometheus. The collector finds them, and uses them if the mesh has 2,000 calls or more.
-    The rate window and the interval come from the settings. Istio with and without sidecars uses the same
-    metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
-    -native to the kind. The rules of all kinds at once are too large for kubectl apply.
+    Load the rules into the mesh's Prometheus. The collector finds them, and uses them if the mesh has 2,000 calls or
+    more. The rate window and the interval come from the settings. Istio with and without sidecars has the same metrics:
+    load the rules of only one of the two. Recorded series get the labels of --match. For native histograms, append
+    -native to the kind. The rules of all kinds together are too large for kubectl apply.
 
-    With --objectives: rules for the objectives of the settings (meshes.NAME.objectives), with alerts on burn rates. The
-    kind and the matchers of each mesh come from the settings; --source names the kind of a mesh that is recognized.
+    With --objectives: rules with alerts on burn rates, for the objectives in the settings (meshes.NAME.objectives).
+    Each mesh's kind and matchers come from the settings; --source names the kind where they leave it to be recognized.
 
     \b
     Example:
@@ -65,29 +65,29 @@ def rules(
     if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
         names = ", ".join(KNOWN)
         raise typer.BadParameter(f"expected one of {names}, got {unknown[0]!r}", param_hint="--source")
-    loaded = read_settings(config, settings)
+    settings = read_settings(config, assignments)
     if objectives:
         if match or cluster_label:
             raise typer.BadParameter("expected none with --objectives; set match and cluster_label of the mesh")
-        typer.echo(_objective_rules(loaded, source or ()), nl=False)
+        typer.echo(_objective_rules(settings, source or ()), nl=False)
         return
-    collector = loaded.collector
-    chosen = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
+    collector = settings.collector
+    dialects = {name: KNOWN.get(name) or native(KNOWN[name.removesuffix(SUFFIX)]) for name in kinds}
     if cluster_label:
-        chosen = {name: name_clusters_of(dialect, cluster_label) for name, dialect in chosen.items()}
-    matched = Match({label: (value,) for label, value in map(_matcher, match or ())})
-    typer.echo(render_rules(chosen, collector.interval_seconds, collector.window_seconds, matched), nl=False)
+        dialects = {name: name_clusters_of(dialect, cluster_label) for name, dialect in dialects.items()}
+    matchers = Match({label: (value,) for label, value in map(_matcher, match or ())})
+    typer.echo(render_rules(dialects, collector.interval_seconds, collector.window_seconds, matchers), nl=False)
 
 
 def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
-    """The rules for all meshes with objectives."""
+    """Return the rules for all meshes with objectives."""
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.shipped import KNOWN
     from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
     from serve_app.collect.prometheus.query import Match
     from serve_app.errors import BadSettings
 
-    chosen = []
+    objectives = []
     for name, mesh in settings.meshes.items():
         if not mesh.service_objectives:
             continue
@@ -98,14 +98,14 @@ def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
                 "--source"
             )
         dialect = name_clusters_of(KNOWN[kind], mesh.cluster_label) if mesh.cluster_label else KNOWN[kind]
-        chosen.append(MeshObjectives(name, dialect, mesh.service_objectives, Match(mesh.match)))
-    if not chosen:
+        objectives.append(MeshObjectives(name, dialect, mesh.service_objectives, Match(mesh.match)))
+    if not objectives:
         raise BadSettings(
             "meshes.NAME.objectives: expected at least one objective for rules, got none; add "
             '[meshes.NAME.objectives."NAMESPACE/NAME"]'
         )
     try:
-        return render_objective_rules(chosen)
+        return render_objective_rules(objectives)
     except ValueError as error:
         raise BadSettings(f"meshes.NAME.objectives: {error}") from None
 

@@ -1,4 +1,4 @@
-"""``tagae score``: scores a recording, in this process or with a running service."""
+"""``tagae score``: score a recording, in this process or with a running service."""
 
 import sys
 import uuid
@@ -26,8 +26,8 @@ from serve_app.cli.options import (
 from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
 REACH_SECONDS = 5.0  # limit for an answer at the URL
-SINCE_STEP_SECONDS = 60.0  # as the service reads the past of a new mesh
-PATIENCE_SECONDS = 300.0  # limit for one request to a busy service: a pause must not end a long run
+SINCE_STEP_SECONDS = 60.0  # as the service reads a new mesh's past
+PATIENCE_SECONDS = 300.0  # limit for a request to a busy service: a pause must not end a long run
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
@@ -47,32 +47,34 @@ class Period(NamedTuple):
 
 def score(
     recording: Annotated[
-        Path | None, typer.Argument(metavar="RECORDING", help="Folder of a recording, unless --from is given.")
+        Path | None, typer.Argument(metavar="RECORDING", help="Folder of a recording; not with --from.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
     warmup: WarmUps = None,
-    url: Annotated[str | None, typer.Option(help="URL of a running service. By default this process scores.")] = None,
+    url: Annotated[str | None, typer.Option(help="URL of a running service. Default: this process scores.")] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     mesh: Annotated[
         str | None,
         typer.Option(
-            help="With --url: a mesh to continue and keep; by default a new one, deleted afterwards. With --from: a "
-            "mesh of the settings."
+            help="With --url: a mesh to continue and keep. Default: a new one, deleted afterwards. With --from: a mesh "
+            "of the settings."
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
     begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start of a past period; UTC.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="Like --from so long ago, such as 24h or 2d, with a snapshot each minute."),
+        typer.Option(
+            metavar="SPAN", help="Like --from, as a span before now such as 24h or 2d, with a snapshot each minute."
+        ),
     ] = None,
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End of a past period; UTC. Default: now.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint instead of the shipped one; not with --url.")] = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Score a recording, or a past period of a live mesh: one line of JSON per snapshot, a summary on stderr.
 
@@ -89,25 +91,25 @@ def score(
     from serve_app.recordings.segments import open_recording
 
     period = _parse_period(begin, since, end)
-    _check_options(recording, mesh, url=url, period=period, local=weights or config or settings)
-    chosen = _read_settings(config, settings, weights)
+    _check_options(recording, mesh, url=url, period=period, local=weights or config or assignments)
+    settings = _read_settings(config, assignments, weights)
     source: Source
     if recording is not None:
         name, source = "", open_recording(recording)
     else:
         assert period is not None  # or there is a recording
-        name, source = _past_period(chosen, prometheus, None if url else mesh, period)
+        name, source = _past_period(settings, prometheus, None if url else mesh, period)
     warmups = [open_recording(path) for path in warmup or ()]
     with ExitStack() as stack:
         if url:
             verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
         else:
-            verdicts = (moment.verdict for moment in score_snapshots(chosen, name, warmups, source))
+            verdicts = (moment.verdict for moment in score_snapshots(settings, name, warmups, source))
         _write_verdicts(verdicts, stack.enter_context(_open_output(output)), [*warmups, source])
 
 
 def _parse_period(begin: str | None, since: str | None, end: str | None) -> Period | None:
-    """The past period of ``--from`` or ``--since``; None without either."""
+    """Return the past period of ``--from`` or ``--since``; None without either."""
     if begin is not None and since is not None:
         raise typer.BadParameter("expected --from or --since, got both; leave one out", param_hint="--since")
     until = parse_time(end) if end else datetime.now(UTC)
@@ -119,10 +121,10 @@ def _parse_period(begin: str | None, since: str | None, end: str | None) -> Peri
 def _check_options(
     recording: Path | None, mesh: str | None, *, url: str | None, period: Period | None, local: object
 ) -> None:
-    """Refuse incompatible options; ``local``: options that apply only if this process scores."""
+    """Refuse incompatible options; ``local`` are those that apply only if this process scores."""
     if url and local:
         raise typer.BadParameter(
-            "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
+            "--url uses the service's settings; leave out --weights, --config and --set", param_hint="--url"
         )
     if (recording is None) == (period is None):
         raise typer.BadParameter(
@@ -134,26 +136,25 @@ def _check_options(
         )
 
 
-def _read_settings(config: Path | None, settings: list[str] | None, weights: Path | None) -> "Settings":
-    """The settings; ``weights`` also replaces the meshes' own weights."""
-
-    chosen = read_settings(config, settings, {"model.weights": weights})
+def _read_settings(config: Path | None, assignments: list[str] | None, weights: Path | None) -> "Settings":
+    """Read the settings; ``weights`` also replaces the meshes' own weights."""
+    settings = read_settings(config, assignments, {"model.weights": weights})
     if weights is None:
-        return chosen
-    without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
-    return chosen.model_copy(update={"meshes": without})
+        return settings
+    meshes = {name: mesh.model_copy(update={"weights": None}) for name, mesh in settings.meshes.items()}
+    return settings.model_copy(update={"meshes": meshes})
 
 
 def _past_period(
     settings: "Settings", prometheus: str | None, mesh: str | None, period: Period
 ) -> "tuple[str, PastPeriod]":
-    """The name of a live mesh, and its snapshots of a past period."""
+    """Return a live mesh's name, and its snapshots in a past period."""
     from serve_app.collect.opening import open_past
     from serve_app.collect.prometheus.past import PastPeriod
 
-    name, selected = mesh_of_settings(settings, prometheus, mesh)
+    name, mesh_settings = mesh_of_settings(settings, prometheus, mesh)
     step = max(period.step_seconds, settings.collector.interval_seconds)
-    return name, PastPeriod(open_past(selected, settings.collector, step).read, period.begin, period.end, step)
+    return name, PastPeriod(open_past(mesh_settings, settings.collector, step).read, period.begin, period.end, step)
 
 
 def _write_verdicts(verdicts: "Iterable[VerdictDocument]", lines: TextIO, sources: "Sequence[Source]") -> None:
@@ -207,7 +208,7 @@ def _through_service(
 
 @contextmanager
 def _open_output(output: Path) -> Iterator[TextIO]:
-    """The file to write, or stdout. An earlier run's file stays unchanged until all snapshots are scored."""
+    """Open the file, or stdout. An earlier run's file stays unchanged until all snapshots are scored."""
     if str(output) == "-":
         yield sys.stdout
         return

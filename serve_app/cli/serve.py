@@ -1,4 +1,4 @@
-"""``tagae serve``: runs the service on this machine."""
+"""``tagae serve``: run the service on this machine."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from serve_app.runtime.environment import leave_other_clusters
 from serve_app.runtime.service_start import ServiceStart
 from serve_app.runtime.supervisor import News, watch
 
-LINES = 4  # about a mesh's past, if there is no bar
+LINES = 4  # for reading a mesh's past, if there is no bar
 LOST = 75  # exit code of a service that cannot continue (EX_TEMPFAIL)
-OWNS_PROCESS = "owns the process"  # what the console script passes to its commands
+OWNS_PROCESS = "owns the process"  # the context object in the console script
 
 
 def serve(
@@ -33,7 +33,7 @@ def serve(
         bool, typer.Option("--single", help="One process without Ray, such as beside a workload; also serves gRPC.")
     ] = False,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Run the service on this machine until Ctrl-C.
 
@@ -47,22 +47,21 @@ def serve(
       tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
     if single:
-        _serve_single(config, overrides(settings, {"serve.host": host, "serve.port": port}))
+        _serve_single(config, overrides(assignments, {"serve.host": host, "serve.port": port}))
         return
     # The keeper would replace a program that calls this command in its own process.
     service_start = ServiceStart.begin() if context.obj == OWNS_PROCESS else ServiceStart.without_keeper()
-    given = overrides(settings, {"serve.host": host, "serve.port": service_start.port or port})
+    values = overrides(assignments, {"serve.host": host, "serve.port": service_start.port or port})
     leave_other_clusters()  # before Python imports Ray, which then reads some of the variables
-    _serve_on_ray(config, given, service_start)
+    _serve_on_ray(config, values, service_start)
 
 
-def _serve_on_ray(config: Path | None, given: dict[str, Any], service_start: ServiceStart) -> None:
-    """Run the service until it is stopped. If it cannot continue, end this process, and the keeper starts another
-    one."""
+def _serve_on_ray(config: Path | None, values: dict[str, Any], service_start: ServiceStart) -> None:
+    """Run the service until it is stopped. If it cannot continue, end this process; the keeper then starts another."""
     from serve_app.settings import load
 
-    chosen = load(config, given)
-    if chosen.logs.format == "json":
+    settings = load(config, values)
+    if settings.logs.format == "json":
         write_json("serve")
     if service_start.number:
         print_state("starting again", "with the same address and all data", "bold yellow")
@@ -74,7 +73,7 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], service_start: Ser
     from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
 
-    lifetime = Lifetime(partial(start, chosen, report=steps), stop)
+    lifetime = Lifetime(partial(start, settings, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
     service_start.report(urlsplit(url).port or 0)
@@ -90,8 +89,8 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], service_start: Ser
 
 
 class Terminal:
-    """Shows changes while the service runs: failing receivers, and how much of new meshes' past has been read, as a bar
-    per mesh on a terminal, otherwise as lines."""
+    """Show changes while the service runs: failing receivers, and the share of new meshes' past that has been read, as
+    a bar per mesh on a terminal, otherwise as lines."""
 
     def __init__(self) -> None:
         self._bars, self._news = bars(), News()
@@ -106,7 +105,7 @@ class Terminal:
             for problem in news.receivers:
                 print_state("notifications:", problem, "bold red")
             if not news.receivers:
-                print_state("notifications:", "all receivers take them again", "bold green")
+                print_state("notifications:", "all receivers accept them again", "bold green")
         for mesh, share in news.replays:
             self._show_replay(mesh, share, dict(before.replays).get(mesh))
         for mesh in dict(before.replays).keys() - dict(news.replays).keys():
@@ -128,11 +127,11 @@ def _links(url: str) -> str:
     return f"Page: {url}/\n  API:  {url}/docs"
 
 
-def _serve_single(config: Path | None, given: dict[str, Any]) -> None:
+def _serve_single(config: Path | None, values: dict[str, Any]) -> None:
     """Run the service in this process, and end the process."""
     from serve_app.settings import load
 
-    settings, steps = load(config, given), Steps()
+    settings, steps = load(config, values), Steps()
     if settings.logs.format == "json":
         write_json("single")
         logging.basicConfig(handlers=[stderr_handler("single")])

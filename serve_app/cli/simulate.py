@@ -1,4 +1,4 @@
-"""``tagae simulate``: records a simulated mesh."""
+"""``tagae simulate``: record a simulated mesh."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
 
 
 class SimulateCommand(TyperCommand):
-    """The command; its help lists the simulator's faults and changes."""
+    """A command whose help lists the simulator's faults and changes."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from lab.simulator.events.faults import CATALOGUE
         from lab.simulator.events.operations import REASONS
 
-        faults = _format_kinds({kind: known.words for kind, known in CATALOGUE.items()})
+        faults = _format_kinds({kind: entry.words for kind, entry in CATALOGUE.items()})
         self.help = (
             f"{inspect.getdoc(simulate)}\n\n\b\nFaults (--fault), at three severities:\n{faults}\n\n\b\n"
             f"Benign changes (--churn-per-hour):\n{_format_kinds(REASONS)}\n"
@@ -37,7 +37,7 @@ def simulate(
     folder: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="New folder for the recording.")],
     services: Annotated[int, typer.Option(metavar="N", help="Services in the mesh, 20 to 100,000.")] = 60,
     namespaces: Annotated[
-        int | None, typer.Option(metavar="N", help="Namespaces; drawn from the seed by default.")
+        int | None, typer.Option(metavar="N", help="Namespaces. Default: drawn from the seed.")
     ] = None,
     calls_per_service: Annotated[float, typer.Option(metavar="X", help="Mean number of calls per service.")] = 4.0,
     snapshots: Annotated[int, typer.Option(metavar="N", min=1, help="Number of snapshots.")] = 480,
@@ -45,11 +45,11 @@ def simulate(
     seed: Annotated[int, typer.Option(metavar="N", help="Random seed; the same seed makes the same recording.")] = 0,
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="KIND", help="Kind of fault, from the list above. Repeatable; all by default."),
+        typer.Option("--fault", metavar="KIND", help="Kind of fault, from the list above. Repeatable. Default: all."),
     ] = None,
     severity: Annotated[
         list[str] | None,
-        typer.Option("--severity", metavar="LEVEL", help="minor, major or critical. Repeatable; all by default."),
+        typer.Option("--severity", metavar="LEVEL", help="minor, major or critical. Repeatable. Default: all."),
     ] = None,
     faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Inject faults.")] = True,
     first_fault: Annotated[int, typer.Option(metavar="N", min=0, help="No fault before this snapshot.")] = 160,
@@ -70,9 +70,9 @@ def simulate(
 ) -> None:
     """Record a simulated mesh with labelled faults and benign changes.
 
-    Latency and errors emerge from load, queues, timeouts and retries; a fault changes one thing at one place and
-    spreads. incidents.parquet labels each fault by its effect, measured against a second run of the same mesh without
-    faults. events.parquet has the benign changes as they were announced.
+    Latency and errors result from load, queues, timeouts and retries; a fault begins at one place and spreads.
+    incidents.parquet labels each fault by its effect, measured against a second run of the mesh without faults.
+    events.parquet has the benign changes as announced.
 
     \b
     Example:
@@ -90,10 +90,10 @@ def simulate(
     from serve_app.recordings.format import LabelledIncident
     from serve_app.recordings.writer import RecordingWriter
 
-    for option, given, known in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
-        for value in given or ():
-            if value not in known:
-                raise typer.BadParameter(f"expected one of {', '.join(known)}, got {value!r}", param_hint=option)
+    for option, values, names in (("--fault", fault, KINDS), ("--severity", severity, LEVELS)):
+        for value in values or ():
+            if value not in names:
+                raise typer.BadParameter(f"expected one of {', '.join(names)}, got {value!r}", param_hint=option)
     with blame():
         spec = MeshSpec(
             services,
@@ -105,7 +105,7 @@ def simulate(
         )
     kinds = [kind for kind in KINDS if faults and (not fault or kind in fault)]
     with spinner("planning faults and changes"):
-        injected, changes = plan_scenario(
+        plan, changes = plan_scenario(
             spec,
             kinds,
             seed,
@@ -114,42 +114,42 @@ def simulate(
             churn_per_hour=churn_per_hour,
             levels=[level for level in LEVELS if not severity or level in severity],
         )
-        simulator = Simulator(spec, injected, changes, snapshots)
-        comparison = Comparison(spec, simulator.mesh, injected)
-    if faults and not injected:
+        simulator = Simulator(spec, plan, changes, snapshots)
+        comparison = Comparison(spec, simulator.mesh, plan)
+    if faults and not plan:
         print_note(_explain_no_fault(first_fault, snapshots))
     source = simulator.snapshots()
-    if injected:  # the labels compare with a second run without faults
-        without = Simulator(spec, (), changes, snapshots)
-        source = compare_runs(source, without.snapshots(), comparison)
+    if plan:  # the labels compare with a second run without faults
+        healthy = Simulator(spec, (), changes, snapshots)
+        source = compare_runs(source, healthy.snapshots(), comparison)
     silences = plan_silences(spec, simulator.node_ids, snapshots)
     meta = {
         "source": "tagae simulate",
         "services": services,
         "seed": seed,
-        "silences": [one.to_json(spec) for one in silences],
+        "silences": [silence.to_json(spec) for silence in silences],
     }
     with RecordingWriter(folder, interval, meta) as writer:
         for snapshot in progress(source, "simulating", snapshots):
             writer.write(snapshot)
-        for row in incidents(injected, spec, simulator.mesh, comparison.effects()):
+        for row in incidents(plan, spec, simulator.mesh, comparison.effects()):
             columns = {name: row.pop(name) for name in LabelledIncident.__dataclass_fields__ if name in row}
             writer.add_incident(LabelledIncident(**columns, details=row))
     print_note(
         f"{folder}: {services} services, {simulator.calls.shape[1]} calls, {snapshots} snapshots, "
-        f"faults: {len(injected)}, benign changes: {len(changes)}, silences: {len(silences)}"
+        f"faults: {len(plan)}, benign changes: {len(changes)}, silences: {len(silences)}"
     )
 
 
 def _explain_no_fault(first: int, snapshots: int) -> str:
-    """Explain why a run has no fault although faults are wanted, and what to change."""
+    """Explain why a run has no fault although faults were requested, and what to change."""
     from lab.simulator.scenario import latest_end
 
-    needed = latest_end(first)
-    if snapshots < needed:
+    required = latest_end(first)
+    if snapshots < required:
         return (
-            f"warning: no fault in this recording: the first one can begin after snapshot {first} and end as late as "
-            f"snapshot {needed}, but the recording has {snapshots}; use --snapshots {needed} or a smaller --first-fault"
+            f"warning: no fault in this recording: the first one can begin after snapshot {first} and end at snapshot "
+            f"{required}, but the recording has {snapshots}; use --snapshots {required} or a smaller --first-fault"
         )
     return (
         "warning: no fault in this recording: none of these kinds and levels is possible in this mesh; use other "

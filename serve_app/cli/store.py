@@ -1,4 +1,4 @@
-"""``tagae store``: copies meshes between stores, and their history to files."""
+"""``tagae store``: copy meshes between stores, and their history to files."""
 
 from contextlib import closing
 from pathlib import Path
@@ -12,28 +12,28 @@ from serve_app.cli.options import Assignments, ConfigFile, blame, read_settings
 if TYPE_CHECKING:
     from serve_app.settings import StoreSettings
 
-Place = "directory of a local store, URL of a Redis, or kind of store of another package"
+PLACE = "directory of a local store, URL of a Redis, or kind of another package's store"
 
 app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores, and their history to files.")
 
 
 @app.command()
 def copy(
-    source: Annotated[str, typer.Option("--from", metavar="STORE", help=f"Where the meshes are: {Place}.")],
-    target: Annotated[str, typer.Option("--to", metavar="STORE", help=f"Where to copy them: {Place}.")],
+    source: Annotated[str, typer.Option("--from", metavar="STORE", help=f"Store to read: {PLACE}.")],
+    target: Annotated[str, typer.Option("--to", metavar="STORE", help=f"Store to write: {PLACE}.")],
     mesh: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A mesh to copy. Repeatable. Default: all.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace meshes that the target has.")] = False,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
-    """Copy meshes from one store to another: state, window, verdicts, archive of incidents, and revisions. Without
-    --mesh, it also copies which mesh uses which model.
+    """Copy meshes from one store to another: state, window, verdicts, incident archive, and revisions. Without --mesh,
+    also copy the choice of models.
 
-    Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply here, and
-    the state of notifications is not in the store. The other settings of `store`, such as password_file and
-    key_prefix, apply to a Redis, and store.options to a kind of another package.
+    Stop the service first. Each copy is compared with its source. Limits on meshes and archives do not apply. The state
+    of notifications is not in the store. The other settings of `store`, such as password_file and key_prefix, apply to
+    a Redis, and store.options to another package's store.
 
     \b
     Example:
@@ -44,18 +44,18 @@ def copy(
     from serve_app.stores.copying import choose_meshes, copy_meshes, copy_rollout
     from serve_app.stores.opening import open_store
 
-    other = next((place for place in (source, target) if place in STORES.names() and place not in STORES.own), None)
-    begin, end = (_settings_of(place, config, settings, other) for place in (source, target))
+    plugin = next((place for place in (source, target) if place in STORES.names() and place not in STORES.own), None)
+    begin, end = (_settings_of(place, config, assignments, plugin) for place in (source, target))
     _require_file(begin)
     if begin == end:
         raise typer.BadParameter(f"expected another store than --from, got {target}", param_hint="--to")
     with closing(open_store(begin)) as reading, closing(open_store(end)) as writing:
         names = choose_meshes(reading, writing, mesh or (), overwrite=overwrite)
-        copied = copy_meshes(reading, writing, names, overwrite=overwrite)
-        for one in progress(copied, "copy", len(names)):
-            typer.echo(f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}")
+        copies = copy_meshes(reading, writing, names, overwrite=overwrite)
+        for mesh_copy in progress(copies, "copy", len(names)):
+            typer.echo(f"{mesh_copy.mesh}\tsequence {mesh_copy.sequence}\trevision {mesh_copy.revision}")
         if not mesh and copy_rollout(reading, writing, overwrite=overwrite):
-            print_note("copied which mesh uses which model")
+            print_note("copied the choice of models")
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
 
 
@@ -64,10 +64,11 @@ def history(
     mesh: Annotated[str, typer.Argument(metavar="MESH", help="Name of the mesh.")],
     target: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder for the Parquet files.")],
     source: Annotated[
-        str | None, typer.Option("--from", metavar="STORE", help=f"{Place}. Default: the one of the settings.")
+        str | None,
+        typer.Option("--from", metavar="STORE", help=f"Store to read: {PLACE}. Default: the one of the settings."),
     ] = None,
     config: ConfigFile = None,
-    settings: Assignments = None,
+    assignments: Assignments = None,
 ) -> None:
     """Export a mesh's history as the store's Parquet files, for DuckDB or pandas.
 
@@ -80,9 +81,11 @@ def history(
     from serve_app.stores.copying import export_history
     from serve_app.stores.opening import open_store
 
-    chosen = read_settings(config, settings).store if source is None else _settings_of(source, config, settings, None)
-    _require_file(chosen)
-    with closing(open_store(chosen)) as store:
+    store_settings = (
+        read_settings(config, assignments).store if source is None else _settings_of(source, config, assignments, None)
+    )
+    _require_file(store_settings)
+    with closing(open_store(store_settings)) as store:
         count = export_history(store, mesh, target)
     print_note(f"wrote {count} files to {target}")
 
@@ -95,16 +98,16 @@ def _require_file(settings: "StoreSettings") -> None:
         raise typer.BadParameter(f"expected a directory with {FILE_NAME}, got {settings.path}", param_hint="--from")
 
 
-def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
-    """Settings for the store at this place. ``other`` is the kind of store from another package, if one of the two
+def _settings_of(place: str, config: Path | None, assignments: list[str] | None, plugin: str | None) -> "StoreSettings":
+    """Return the settings for the store at this place. ``plugin`` is another package's kind of store, if one of the two
     stores has it: its options are not among our settings."""
     from serve_app.settings import StoreSettings
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")
-    if other is None:
-        return read_settings(config, settings, {"store.kind": kind, f"store.{name}": place}).store
-    loaded = read_settings(config, settings, {"store.kind": other}).store
-    if place == other:
-        return loaded
+    if plugin is None:
+        return read_settings(config, assignments, {"store.kind": kind, f"store.{name}": place}).store
+    store = read_settings(config, assignments, {"store.kind": plugin}).store
+    if place == plugin:
+        return store
     with blame():
-        return StoreSettings.model_validate({**loaded.model_dump(exclude={"options"}), "kind": kind, name: place})
+        return StoreSettings.model_validate({**store.model_dump(exclude={"options"}), "kind": kind, name: place})

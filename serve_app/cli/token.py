@@ -1,4 +1,4 @@
-"""``tagae token``: manages a service's access tokens."""
+"""``tagae token``: manage a service's access tokens."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +19,10 @@ def create(
     scope: Annotated[list[Scope], typer.Option(help="What the token permits; admin includes the others. Repeatable.")],
     mesh: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A mesh that the token gives access to. Repeatable. Default: all."),
+        typer.Option(metavar="NAME", help="A mesh to which the token gives access. Repeatable. Default: all."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When the token expires; UTC. Default: never.")
+        str | None, typer.Option(metavar="TIME", help="Expiry of the token; UTC. Default: never.")
     ] = None,
 ) -> None:
     """Create a token, print it once, and add its hash to FILE.

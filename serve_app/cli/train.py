@@ -1,4 +1,4 @@
-"""``tagae train``: trains a checkpoint on simulated and recorded traffic."""
+"""``tagae train``: train a checkpoint on simulated and recorded traffic."""
 
 import time
 from dataclasses import replace
@@ -19,7 +19,7 @@ def train(
     ],
     recording: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RECORDING", help="Recording of normal traffic to learn from, in addition. Repeatable."),
+        typer.Option(metavar="RECORDING", help="Additional recording of normal traffic. Repeatable."),
     ] = None,
     meshes: Annotated[int, typer.Option(metavar="N", min=6, help="Simulated meshes; every third has no fault.")] = 96,
     snapshots: Annotated[int, typer.Option(metavar="N", min=200, help="Snapshots of each simulated mesh.")] = 400,
@@ -29,18 +29,18 @@ def train(
         int, typer.Option(metavar="N", help="Random seed; on the same machine it gives the same weights.")
     ] = 0,
     parent: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Model that this one is made to replace, for its card.")
+        str | None, typer.Option(metavar="VERSION", help="Version that it replaces, for its card.")
     ] = None,
     jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Parallel processes that prepare meshes.")] = 2,
     network: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:CLASS", help="Train a network of another package instead of the built-in one."),
+        typer.Option(metavar="MODULE:CLASS", help="Train another package's network, not the built-in one."),
     ] = None,
 ) -> None:
     """Train the network on normal traffic, and the meta-model on injected faults.
 
-    This takes half an hour on two cores. OUT.card.json says how the weights were made. `tagae models add` takes both
-    into a registry. Without one, use the result with --weights or as model.weights in the settings.
+    This takes half an hour on two cores. OUT.card.json records the provenance of the weights. `tagae models add` adds
+    both files to a registry. Without one, use the result with --weights or as model.weights in the settings.
 
     \b
     Example:
@@ -67,16 +67,16 @@ def train(
     with blame("--recording"):
         runs = [*simulated_runs(plan), *recorded_runs(recording or ())]
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
-    made = {
+    provenance = {
         "seed": str(seed),
         "simulated": f"{meshes} meshes of {snapshots} snapshots",
         "recorded": ", ".join(path.name for path in recording or ()),
         "steps": f"{steps} autoencoder, {meta_steps} meta-model",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("tagae", "torch", "numpy")),
     }
-    with processes(jobs) as each, bars() as shown:
-        checkpoint, report = learn(runs, options, made, reporter(shown), trained_class, each)
-        reference = reference_of(checkpoint.network, runs, each, reporter(shown))
+    with processes(jobs) as pool, bars() as progress_bars:
+        checkpoint, report = learn(runs, options, provenance, reporter(progress_bars), trained_class, pool)
+        reference = reference_of(checkpoint.network, runs, pool, reporter(progress_bars))
     save(replace(checkpoint, reference=reference), output)
     figures = {
         "false_alerts_per_day_budget": report.pages_promised_per_day,

@@ -1,4 +1,4 @@
-"""All settings. ``settings`` has the whole model, one file each has one of its tables, and ``loading`` reads them."""
+"""All settings: ``settings`` has the whole model, each other file one of its tables, and ``loading`` reads them."""
 
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.collector import CollectorSettings

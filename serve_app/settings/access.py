@@ -16,30 +16,29 @@ def serve_rules(settings: Settings) -> Rules:
     Raises:
         BadSettings: there is a sign-in provider, but no URL for its answers.
     """
-    chosen = settings.serve
+    serve = settings.serve
     return Rules(
-        host=chosen.host,
-        tokens_file=chosen.tokens_file,
-        allow_anonymous=chosen.allow_anonymous,
-        allowed_hosts=chosen.allowed_hosts,
+        host=serve.host,
+        tokens_file=serve.tokens_file,
+        allow_anonymous=serve.allow_anonymous,
+        allowed_hosts=serve.allowed_hosts,
         external_url=settings.notify.external_url,
-        trusted_proxies=tuple(map(str, chosen.trusted_proxies)),
-        proxy_user_header=chosen.proxy_user_header,
-        proxy_user_scopes=tuple(chosen.proxy_user_scopes),
+        trusted_proxies=tuple(map(str, serve.trusted_proxies)),
+        proxy_user_header=serve.proxy_user_header,
+        proxy_user_scopes=tuple(serve.proxy_user_scopes),
         oidc=_oidc_rules(settings),
     )
 
 
 def require_usable(settings: Settings, hosts: Iterable[str]) -> None:
-    """Before anything starts, refuse settings that cannot work on this machine or open the service to a network by
-    accident.
+    """Refuse settings that cannot work on this machine, or that open the service to a network by accident.
 
     Args:
         hosts: addresses that the service will listen on.
 
     Raises:
-        BadSettings: the tokens file, the provider or the certificate cannot be used, or others could connect without a
-            login.
+        BadSettings: the tokens file, the provider or the certificate is unusable, or other machines could connect
+            without a login.
     """
     rules = serve_rules(settings)
     require_protection(rules, hosts)
@@ -49,27 +48,27 @@ def require_usable(settings: Settings, hosts: Iterable[str]) -> None:
 
 
 def _oidc_rules(settings: Settings) -> OidcRules | None:
-    chosen, external_url = settings.serve.oidc, settings.notify.external_url
-    if chosen is None:
+    oidc, external_url = settings.serve.oidc, settings.notify.external_url
+    if oidc is None:
         return None
     if external_url is None:
         raise BadSettings(
-            "serve.oidc: expected notify.external_url too, got none; set it to the URL at which browsers reach this "
-            "service: the provider sends them back there"
+            "serve.oidc: notify.external_url is missing; set it to the URL at which browsers reach this service: the "
+            "provider sends them back there"
         )
     return OidcRules(
-        chosen.issuer,
-        chosen.client_id,
-        chosen.client_secret_file,
+        oidc.issuer,
+        oidc.client_id,
+        oidc.client_secret_file,
         external_url,
         {
             name: Grant(frozenset(group.scopes), None if group.meshes is None else frozenset(group.meshes))
-            for name, group in chosen.groups.items()
+            for name, group in oidc.groups.items()
         },
-        name=chosen.name,
-        scopes=chosen.scopes,
-        groups_claim=chosen.groups_claim,
-        user_claim=chosen.user_claim,
-        valid_seconds=chosen.valid_seconds,
-        ca_file=chosen.ca_file,
+        name=oidc.name,
+        scopes=oidc.scopes,
+        groups_claim=oidc.groups_claim,
+        user_claim=oidc.user_claim,
+        valid_seconds=oidc.valid_seconds,
+        ca_file=oidc.ca_file,
     )

@@ -1,4 +1,4 @@
-"""Alert settings for all meshes, and who is notified."""
+"""Alert settings for all meshes, and the receivers of notifications."""
 
 from typing import Any, Literal, Self
 
@@ -8,7 +8,7 @@ from model.incidents.policy import AlertPolicy
 from serve_app.plugins import RECEIVERS
 from serve_app.settings.base import AccessSettings, Address, SettingsGroup
 
-POLICY = AlertPolicy()  # has the defaults
+POLICY = AlertPolicy()  # the defaults
 
 
 class AlertSettings(SettingsGroup):
@@ -61,7 +61,7 @@ class AlertSettings(SettingsGroup):
         return self
 
     def budget(self, services: int) -> float:
-        """Budget of false alerts for a mesh of this many services, 1/day; see :meth:`AlertPolicy.budget`."""
+        """Return the budget of false alerts for a mesh of this many services, 1/day."""
         return AlertPolicy(false_pages_per_day=self.false_pages_per_day).budget(services)
 
 
@@ -76,7 +76,7 @@ class ReceiverChoice(SettingsGroup):
 
     kind: str = Field(description="webhook, grafana, pagerduty, slack, or a kind that an installed package provides")
     notices: bool = Field(True, description="whether to send notices to it, too")
-    options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
+    options: dict[str, Any] = Field(default_factory=dict, description="its options, which depend on the kind")
 
     @field_validator("kind")
     @classmethod
@@ -85,22 +85,20 @@ class ReceiverChoice(SettingsGroup):
 
     @field_validator("options")
     @classmethod
-    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _are_of_the_kind(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "kind" in info.data:  # it is missing if it is wrong
-            RECEIVERS.check_options(info.data["kind"], given)
-        return given
+            RECEIVERS.check_options(info.data["kind"], options)
+        return options
 
 
 class NotifySettings(SettingsGroup):
-    """Who is notified of incidents, and how."""
+    """Receivers of incidents."""
 
     alertmanagers: tuple[AlertmanagerSettings, ...] = Field((), description="all replicas of an Alertmanager cluster")
     receivers: tuple[ReceiverChoice, ...] = Field(
-        (), description="receivers of the events of incidents: webhooks, Grafana, PagerDuty, Slack and others"
+        (), description="receivers of incident events: webhooks, Grafana, PagerDuty, Slack and others"
     )
-    cluster: str = Field(
-        "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
-    )
+    cluster: str = Field("default", min_length=1, max_length=256, description="value of each alert's label `cluster`")
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
 
     @property
@@ -109,21 +107,22 @@ class NotifySettings(SettingsGroup):
 
     @model_validator(mode="before")
     @classmethod
-    def _webhooks_are_receivers(cls, given: Any) -> Any:
-        """Treat ``webhooks``, as in version 0.2.0, as receivers of this kind."""
-        if not isinstance(given, dict) or not isinstance(given.get("webhooks"), list | tuple):
-            return given
-        others = {name: value for name, value in given.items() if name != "webhooks"}
-        known = [*given.get("receivers", ())]
-        options = [dict(one).get("options") for one in known]  # settings that were already read from the same file
-        hooks = [{"kind": "webhook", "options": one} for one in given["webhooks"] if one not in options]
-        return {**others, "receivers": [*known, *hooks]}
+    def _webhooks_are_receivers(cls, settings: Any) -> Any:
+        """Treat version 0.2.0's ``webhooks`` as receivers of this kind."""
+        if not isinstance(settings, dict) or not isinstance(settings.get("webhooks"), list | tuple):
+            return settings
+        receivers = [*settings.get("receivers", ())]
+        # The same file may have been read before, into these receivers.
+        options = [dict(receiver).get("options") for receiver in receivers]
+        hooks = [{"kind": "webhook", "options": hook} for hook in settings["webhooks"] if hook not in options]
+        settings = {name: value for name, value in settings.items() if name != "webhooks"}
+        return {**settings, "receivers": [*receivers, *hooks]}
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:
-        urls = [one.url.rstrip("/") for one in self.alertmanagers]
+        urls = [alertmanager.url.rstrip("/") for alertmanager in self.alertmanagers]
         if twice := [url for url in urls if urls.count(url) > 1]:
             raise ValueError(f"alertmanagers: expected each URL once, got {twice[0]} twice")
-        if repeated := [one.kind for one in self.receivers if self.receivers.count(one) > 1]:
-            raise ValueError(f"receivers: expected each receiver once, got the same {repeated[0]} twice; remove one")
+        if duplicates := [receiver.kind for receiver in self.receivers if self.receivers.count(receiver) > 1]:
+            raise ValueError(f"receivers: expected each receiver once, got the same {duplicates[0]} twice; remove one")
         return self

@@ -1,4 +1,4 @@
-"""Shared by all groups of settings: the base class, value types, access to other servers."""
+"""The base class of all groups of settings, value types, and access to other servers."""
 
 import re
 from pathlib import Path
@@ -26,15 +26,15 @@ def _mesh_name(name: str) -> str:
 
 
 def _service_id(service: str) -> str:
-    if not is_service_name(written := as_service_id(service)):
+    if not is_service_name(service_id := as_service_id(service)):
         raise ValueError(f"expected namespace/name, got {service!r}")
-    return written
+    return service_id
 
 
 def _services_id(services: str) -> str:
-    if not is_services_name(written := as_service_id(services)):
+    if not is_services_name(services_id := as_service_id(services)):
         raise ValueError("expected namespace/name, or namespace/* for a whole namespace")
-    return written
+    return services_id
 
 
 def _service_pattern(pattern: str) -> str:
@@ -70,14 +70,16 @@ class AccessSettings(SettingsGroup):
         default_factory=dict, description="further headers of each request, for example X-Scope-OrgID of a tenant"
     )
     headers_file: Location | None = Field(
-        None, description="file with more of them, one `name: value` a line; headers with secrets belong here"
+        None, description="file with more headers, one `name: value` a line, such as those with secrets"
     )
     certificate_file: Location | None = Field(None, description="client certificate (PEM), for mutual TLS")
-    key_file: Location | None = Field(None, description="its private key (PEM); none: certificate_file has it")
+    key_file: Location | None = Field(
+        None, description="private key of the certificate (PEM); none: it is in certificate_file"
+    )
 
     def endpoint(self, url: str) -> Endpoint:
-        given = {name: getattr(self, name) for name in AccessSettings.model_fields}
-        return Endpoint(url, **{**given, "headers": tuple(self.headers.items())})
+        fields = {name: getattr(self, name) for name in AccessSettings.model_fields}
+        return Endpoint(url, **{**fields, "headers": tuple(self.headers.items())})
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

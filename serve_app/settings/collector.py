@@ -6,7 +6,7 @@ from serve_app.settings.base import SettingsGroup
 
 
 class CollectorSettings(SettingsGroup):
-    """How meshes are collected."""
+    """The collectors, which poll the meshes' sources."""
 
     replicas: int = Field(
         1,
@@ -20,11 +20,11 @@ class CollectorSettings(SettingsGroup):
         gt=0,
         description="rate window; at least four scrape intervals; if it is not set, longer where scrapes are rarer",
     )
-    deadline_seconds: float = Field(10.0, gt=0, description="deadline of all queries of a snapshot together")
+    deadline_seconds: float = Field(10.0, gt=0, description="deadline of one snapshot's queries together")
     behind_seconds: float = Field(
         15.0,
         ge=0,
-        description="age of the newest snapshot, so that all targets have been scraped; if it is not set, more where "
+        description="age of the newest snapshot, so that all targets have been scraped; if it is not set, longer where "
         "data arrive late",
     )
     catch_up_snapshots: int = Field(
@@ -33,6 +33,6 @@ class CollectorSettings(SettingsGroup):
     replay_hours: float = Field(
         24.0,
         ge=0,
-        description="how much of a new mesh's past is read from its Prometheus at the start, without notifications; 0: "
-        "none",
+        description="hours of a new mesh's past that are read from its Prometheus at the start, without notifications; "
+        "0: none",
     )

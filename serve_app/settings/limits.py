@@ -10,7 +10,7 @@ from serve_app.settings.base import SettingsGroup
 class LimitSettings(SettingsGroup):
     """Limits on requests and on stored meshes."""
 
-    # Fixed bounds for one document: a mesh has far fewer, so that only a mistake reaches them.
+    # Fixed bounds for one document, which only a mistake reaches: a mesh has far fewer.
     max_changes: ClassVar[int] = 1000
     max_policies: ClassVar[int] = 20_000
     max_snapshots: ClassVar[int] = 120  # in a request to score

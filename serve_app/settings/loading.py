@@ -1,4 +1,4 @@
-"""Loads the settings, names each one's source, and describes errors."""
+"""Load the settings, name each one's source, and describe errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
         overrides: nested values that take precedence over all other sources.
 
     Raises:
-        BadSettings: names each invalid setting, what is allowed and where the value came from.
+        BadSettings: a setting is invalid; the message names the allowed values and the source.
     """
     arguments = _arguments(config, overrides)
     try:
@@ -44,7 +44,7 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
 
 
 def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Origin]:
-    """Every setting with its value and its source; see :func:`load`."""
+    """Return every setting with its value and its source; see :func:`load`."""
     values = load(config, overrides).model_dump()
     layers = read_layers(_arguments(config, overrides))
     return [Origin(path, value, _origin(path, layers)) for path, value in _leaves(values)]
@@ -63,7 +63,7 @@ def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
-    """The last layer that sets a setting, or any setting of a group."""
+    """Return the origin of the last layer that sets a setting, or any setting in a group."""
     layer = _layer_of(path, layers)
     return layer.origin if layer else "default"
 
@@ -84,23 +84,23 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
     path = tuple(str(part) for part in error["loc"] if part != "[key]")  # pydantic's mark of an invalid key
     # A missing setting, or one in a list, is named after its group or list.
     above = (path[:end] for end in range(len(path), 0, -1))
-    layer = next(filter(None, (_layer_of(one, layers) for one in above)), None)
+    layer = next(filter(None, (_layer_of(prefix, layers) for prefix in above)), None)
     subject = f"{'.'.join(path)} (from {layer.origin if layer else 'default'})"
     if error["type"] == "extra_forbidden":
         return f"{subject}: no such setting; expected one of {setting_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")
-    given = error["input"]
-    if path[-1] in ("headers", "options", "source_options") and isinstance(given, Mapping):
-        given = list(given)  # a value may be a secret in the wrong place
-    came = re.sub(r"//[^/\s'\"]*@", "//...@", repr(given))  # keep passwords out of logs
-    return f"{subject}: {message}; got {came}"
+    value = error["input"]
+    if path[-1] in ("headers", "options", "source_options") and isinstance(value, Mapping):
+        value = list(value)  # a value may be a secret in the wrong place
+    quoted = re.sub(r"//[^/\s'\"]*@", "//...@", repr(value))  # keep passwords out of logs
+    return f"{subject}: {message}; got {quoted}"
 
 
 def _group(path: tuple[str, ...]) -> type[BaseModel]:
-    """The group that a path leads to; positions in lists are skipped."""
-    found: type[BaseModel] = Settings
+    """Return the group at a path, skipping positions in lists."""
+    group: type[BaseModel] = Settings
     for name in (part for part in path[:-1] if not part.isdigit()):
-        field = found.model_fields.get(name)
+        field = group.model_fields.get(name)
         inner = (field.annotation, *get_args(field.annotation)) if field else ()
-        found = next((cls for cls in inner if isinstance(cls, type) and issubclass(cls, BaseModel)), found)
-    return found
+        group = next((cls for cls in inner if isinstance(cls, type) and issubclass(cls, BaseModel)), group)
+    return group

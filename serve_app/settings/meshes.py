@@ -27,10 +27,10 @@ class ServiceSettings(SettingsGroup):
 
 
 class OwnerSettings(SettingsGroup):
-    """Who owns the services that match a pattern."""
+    """The owner of the services that match a pattern."""
 
     team: str = Field(min_length=1, max_length=MAX_TEAM, description="name of the team, for routing alerts")
-    contact: str = Field("", max_length=MAX_CONTACT, description="where to reach it, for example a channel")
+    contact: str = Field("", max_length=MAX_CONTACT, description="where to reach the team, for example a channel")
 
 
 USUAL_LATENCY_SHARE = 0.99
@@ -40,12 +40,12 @@ class ObjectiveSettings(SettingsGroup):
     """Service level objectives of a front door."""
 
     availability: Share | None = Field(
-        None, description="share of its requests that succeed, such as 0.999; none: no objective"
+        None, description="share of requests that succeed, such as 0.999; none: no objective"
     )
     latency_ms: float | None = Field(
-        None, gt=0, description="longest time of a fast request, a bound of its histogram; none: no objective"
+        None, gt=0, description="longest duration of a fast request, a bound of its histogram; none: no objective"
     )
-    latency_share: Share = Field(USUAL_LATENCY_SHARE, description="share of its requests that are fast")
+    latency_share: Share = Field(USUAL_LATENCY_SHARE, description="share of requests that are fast")
     days: float = Field(30.0, ge=1, le=365, description="period of the error budget")
 
     @model_validator(mode="after")
@@ -75,21 +75,21 @@ class MeshSettings(SourceSettings):
     )
     services: dict[ServicesId, ServiceSettings] = Field(
         default_factory=dict,
-        description="policies by namespace/name, or by namespace/* for services without one of their own",
+        description="policies by namespace/name, or by namespace/* for services without a policy of their own",
     )
     owners: dict[ServicePattern, OwnerSettings] = Field(
         default_factory=dict,
         description="teams by namespace/name, with * for any characters; the pattern with the most other characters "
-        "counts, and before labels and pushed owners",
+        "takes precedence, also over labels and pushed owners",
     )
     objectives: dict[ServiceId, ObjectiveSettings] = Field(
         default_factory=dict,
-        description="service level objectives of front doors, by namespace/name; incidents show what they use of the "
-        "error budget, and `tagae rules --objectives` writes alert rules",
+        description="service level objectives of front doors, by namespace/name; incidents show their use of the error "
+        "budget, and `tagae rules --objectives` writes alert rules",
     )
     links: LinkSettings = Field(
         default_factory=LinkSettings,
-        description="links of this mesh; each takes precedence over the same one in the group links",
+        description="this mesh's links; each takes precedence over the same link in the group links",
     )
     logs: MeshLogSettings = Field(default_factory=MeshLogSettings)
     traces: MeshTraceSettings = Field(default_factory=MeshTraceSettings)
@@ -97,14 +97,16 @@ class MeshSettings(SourceSettings):
     @property
     def policies(self) -> tuple[ServicePolicy, ...]:
         return tuple(
-            ServicePolicy(service, chosen.sensitivity and Sensitivity(chosen.sensitivity), chosen.mute)
-            for service, chosen in self.services.items()
+            ServicePolicy(service, policy.sensitivity and Sensitivity(policy.sensitivity), policy.mute)
+            for service, policy in self.services.items()
         )
 
     @property
     def service_objectives(self) -> tuple[Objective, ...]:
-        return tuple(one for service, chosen in self.objectives.items() for one in chosen.objectives(service))
+        return tuple(
+            objective for service, settings in self.objectives.items() for objective in settings.objectives(service)
+        )
 
     @property
     def owner_patterns(self) -> tuple[tuple[str, Owner], ...]:
-        return tuple((pattern, Owner(one.team, one.contact)) for pattern, one in self.owners.items())
+        return tuple((pattern, Owner(owner.team, owner.contact)) for pattern, owner in self.owners.items())

@@ -14,14 +14,14 @@ class ModelSettings(SettingsGroup):
         gt=50,
         lt=100,
         description="percentile of the mesh's own history without alerts; an alert needs a score two decades above it, "
-        "if that is more than the budget asks for; also the threshold of the reconstruction loss and of the embedding "
+        "if that is more than the budget requires; also the threshold of the reconstruction loss and the embedding "
         "displacement",
     )
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     network: str | None = Field(
         None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
-        description="class of a network of another package, package.module:Class, that checkpoints may name; its code "
+        description="network class in another package, package.module:Class, that checkpoints may name; its code "
         "runs in the service; none: only checkpoints of the built-in network are loaded",
     )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
@@ -29,7 +29,7 @@ class ModelSettings(SettingsGroup):
 
 
 class PartitionSettings(SettingsGroup):
-    """How a large mesh is divided into parts."""
+    """The division of a large mesh into parts."""
 
     max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not divided")
 

@@ -1,4 +1,4 @@
-"""Settings for reports about the service's own work: traces and log lines."""
+"""Settings for the service's own traces and log lines."""
 
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ class LogSettings(SettingsGroup):
 
 
 class TraceSettings(SettingsGroup):
-    """Traces of snapshots: where each one's time went."""
+    """Traces of snapshots, with the time of each step."""
 
     endpoint: Address | None = Field(
         None,
@@ -31,7 +31,7 @@ class TraceSettings(SettingsGroup):
 
     @property
     def url(self) -> str:
-        """The URL that spans are posted to; empty if there is none."""
+        """The URL to which spans are posted; empty if there is none."""
         if self.endpoint is None:
             return ""
         bare = self.endpoint.rstrip("/")

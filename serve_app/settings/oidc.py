@@ -25,7 +25,7 @@ class GroupSettings(SettingsGroup):
 
     scopes: tuple[Scope, ...] = Field(min_length=1, description="permissions: read, write, admin")
     meshes: tuple[MeshName, ...] | None = Field(
-        None, min_length=1, description="the meshes that these permissions are for; none: all"
+        None, min_length=1, description="meshes to which these permissions apply; none: all"
     )
 
 
@@ -45,18 +45,16 @@ class OidcSettings(SettingsGroup):
     scopes: tuple[Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")], ...] = Field(
         ("openid", "profile", "email"), description="scopes to request; some providers need groups among them"
     )
-    groups_claim: str = Field("groups", min_length=1, description="claim with the groups of a user")
-    user_claim: str = Field(
-        "preferred_username", min_length=1, description="claim with the name of a user; without it: sub"
-    )
+    groups_claim: str = Field("groups", min_length=1, description="claim with a user's groups")
+    user_claim: str = Field("preferred_username", min_length=1, description="claim with a user's name; without it: sub")
     groups: dict[str, GroupSettings] = Field(
-        min_length=1, description="what the members of a group may do, by the group's name or id at the provider"
+        min_length=1, description="permissions of a group's members, by the group's name or id at the provider"
     )
     valid_seconds: float = Field(
         3600.0,
         ge=60,
         le=86_400,
-        description="how long a sign-in is valid; then the provider is asked again, so changes of groups take effect",
+        description="how long a sign-in is valid; then the provider is asked again, and changed groups take effect",
     )
     ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
 

@@ -1,4 +1,4 @@
-"""Options for the receivers that settings choose by kind."""
+"""Options for each kind of receiver."""
 
 from typing import Literal, Self
 
@@ -10,12 +10,12 @@ from serve_app.settings.base import AccessSettings, Address, Location
 class WebhookSettings(AccessSettings):
     """An HTTP endpoint that receives incidents as JSON. Its URL is used unchanged."""
 
-    url: Address = Field(description="its URL")
+    url: Address = Field(description="URL of the endpoint")
     secret_file: Location | None = Field(
         None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
     )
     format: Literal["event", "slack"] = Field(
-        "event", description="event: everything that is known, as JSON; slack: a message for Slack's incoming webhooks"
+        "event", description="event: the whole event as JSON; slack: a message for Slack's incoming webhooks"
     )
 
 

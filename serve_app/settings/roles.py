@@ -1,10 +1,10 @@
-"""The metrics that can be queried for services and calls."""
+"""Metrics that can be queried for services and calls."""
 
 from typing import Literal
 
 # Requests and failures, 1/s; latency as buckets by `le` or as quantiles, s; active connections, or requests in flight
-# if connections are not counted; used share of CPU and memory. Requests on which callers gave up, 1/s. Requests that
-# were longer than the rate window, 1/s: while there are any, `in_flight` is unknown.
+# if connections are not counted; used share of CPU and memory; requests that callers cancelled, 1/s; requests longer
+# than the rate window, 1/s: while there are any, `in_flight` is unknown.
 Role = Literal[
     "requests",
     "failures",

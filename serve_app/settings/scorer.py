@@ -6,12 +6,12 @@ from pydantic import Field, model_validator
 
 from serve_app.settings.base import SettingsGroup
 
-GPU_BATCH = 8  # groups, which share the fixed cost of a GPU pass
+GPU_BATCH = 8  # groups that share the fixed cost of a GPU pass
 CPU_BATCH = 2  # groups: one snapshot's usual number, so that its services are computed once
 
 
 class ScorerSettings(SettingsGroup):
-    """Where snapshots are scored, and the scoring replicas."""
+    """The place where snapshots are scored, and the scoring replicas."""
 
     place: Literal["auto", "session", "replicas"] = Field(
         "auto",
@@ -20,14 +20,14 @@ class ScorerSettings(SettingsGroup):
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
-        description="auto: a GPU if there is one and all ops pass their check on it, else the CPU; cuda: a GPU, and "
-        "without one that works the service does not start; `tagae serve --single` uses a GPU only with cuda",
+        description="auto: a GPU if there is one and all ops pass their check on it, else the CPU; cuda: a GPU; "
+        "without a working one, the service does not start; `tagae serve --single` uses a GPU only with cuda",
     )
     num_replicas: int = Field(2, ge=1, description="replicas")
-    max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
-    meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
+    max_replicas: int | None = Field(None, ge=1, description="autoscaling limit for num_replicas; none: no autoscaling")
+    meta_replicas: int = Field(1, ge=1, description="replicas that combine the scores of a divided mesh's parts")
     max_meta_replicas: int | None = Field(
-        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+        None, ge=1, description="autoscaling limit for meta_replicas; none: no autoscaling"
     )
     num_cpus: float = Field(
         0.5, ge=0, description="CPUs reserved per replica; below 1 so that all deployments run on two cores"
@@ -36,8 +36,7 @@ class ScorerSettings(SettingsGroup):
         0.5,
         ge=0,
         le=1,
-        description="share of a GPU for each process that uses one; limits its memory, too; 0: no "
-        "reservation and no limit",
+        description="share of a GPU for each process that uses one, also of its memory; 0: no reservation and no limit",
     )
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ def _check_grpc(address: str) -> str:
     return address
 
 
-KEEP_ALIVE_SECONDS = 75  # how long an idle connection stays open; longer than common proxies and clients wait
+KEEP_ALIVE_SECONDS = 75  # until an idle connection is closed; longer than common proxies and clients wait
 
 
 class ServeSettings(SettingsGroup):
@@ -35,44 +35,44 @@ class ServeSettings(SettingsGroup):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
     grpc: tuple[Annotated[str, AfterValidator(_check_grpc)], ...] = Field(
         ("127.0.0.1:9091",),
-        description="addresses of gRPC of `tagae serve --single`: HOST:PORT, where port 0 is a free one, or unix:PATH, "
-        "a socket for owner and group",
+        description="gRPC addresses of `tagae serve --single`: HOST:PORT, where port 0 is a free one, or unix:PATH, a "
+        "socket for owner and group",
     )
     metrics_port: int = Field(
-        0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
+        0, ge=0, le=65535, description="port for Ray's and TAGAE's metrics, on a single machine; 0: a free one"
     )
     deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
     ingress_replicas: int = Field(
         2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
     )
     max_ingress_replicas: int | None = Field(
-        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+        None, ge=1, description="autoscaling limit for ingress_replicas; none: no autoscaling"
     )
     session_replicas: int = Field(
         2, ge=1, description="replicas that hold meshes; with two, meshes are available while one restarts"
     )
     max_session_replicas: int | None = Field(
-        None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"
+        None, ge=1, description="autoscaling limit for session_replicas; none: no autoscaling"
     )
     target_requests: float = Field(
         1.0,
         gt=0,
-        description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
+        description="target of autoscaling: mean number of concurrent requests per session or ingress replica; open "
         "pages do not count",
     )
     downscale_seconds: float = Field(
-        300.0, ge=0, description="how long the load must be lower before autoscaling removes replicas"
+        300.0, ge=0, description="duration of lower load after which autoscaling removes replicas"
     )
     max_ongoing_requests: int = Field(
         200, ge=1, description="concurrent requests per replica; Serve's default of 5 is too low for streams"
     )
     max_streams: int = Field(
-        64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
+        64, ge=0, description="concurrent verdict streams to open pages, per ingress replica; more get 429"
     )
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,
-        description="memory for meshes and weights per session replica; meshes beyond that are read from the store for "
+        description="memory for meshes and weights per session replica; further meshes are read from the store for "
         "each snapshot",
     )
     tokens_file: Location | None = Field(
@@ -99,9 +99,7 @@ class ServeSettings(SettingsGroup):
         min_length=1,
         description="permissions of users from these proxies: read, write, admin",
     )
-    oidc: OidcSettings | None = Field(
-        None, description="sign-in of people at an OpenID provider; needs notify.external_url"
-    )
+    oidc: OidcSettings | None = Field(None, description="sign-in at an OpenID provider; needs notify.external_url")
     certificate_file: Location | None = Field(
         None, description="certificate chain (PEM); with key_file, the service uses HTTPS"
     )
@@ -109,8 +107,8 @@ class ServeSettings(SettingsGroup):
 
     @property
     def max_queued_requests(self) -> int:
-        """Requests that may wait for a replica; further ones get 429. It is twice the number of concurrent requests:
-        more would be late."""
+        """Requests that may wait for a replica; further ones get 429. Beyond twice the concurrent requests, they would
+        be late."""
         return 2 * self.max_ongoing_requests
 
     @model_validator(mode="after")
@@ -118,9 +116,7 @@ class ServeSettings(SettingsGroup):
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("expected certificate_file and key_file, got one of them; set both or neither")
         if self.proxy_user_header and not self.trusted_proxies:
-            raise ValueError(
-                "proxy_user_header: expected trusted_proxies too, because otherwise anyone could send this header"
-            )
+            raise ValueError("proxy_user_header: trusted_proxies is missing; without it, anyone could send this header")
         if self.allow_anonymous and (self.tokens_file or self.proxy_user_header or self.oidc):
             raise ValueError(
                 "expected allow_anonymous, or tokens_file, proxy_user_header and oidc, got both; choose one"

@@ -1,6 +1,6 @@
 """All settings in one frozen model with nested groups.
 
-Sources, the last one wins: defaults; one TOML file (``config`` or ``TAGAE_CONFIG``); environment variables; values
+Later sources take precedence: defaults; one TOML file (``config`` or ``TAGAE_CONFIG``); environment variables; values
 passed to ``Settings`` (command-line options, Ray's ``args:``). The variable ``TAGAE_MODEL__WINDOW_SIZE`` sets
 ``model.window_size``. A few plain names also work (``PLAIN_NAMES`` and ``USE_GPU``); nested names take precedence. An
 unknown nested name is an error. Other ``TAGAE_*`` variables are ignored, because Kubernetes sets some for a Service
@@ -48,7 +48,7 @@ NO_SETTINGS = MeshSettings()  # for a mesh without a table
 class Settings(BaseSettings):
     """All settings. ``Settings()`` reads file and environment; ``Settings(scorer={"device": "cpu"})`` overrides them.
 
-    Ray validates ``args:`` with this class, so the same order applies. ``load`` raises errors that name the source.
+    Ray validates ``args:`` with this class, in the same order. ``load`` raises errors that name the source.
     """
 
     model_config = SettingsConfigDict(
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="everything about one mesh, by name")
 
     def mesh(self, name: str) -> MeshSettings:
-        """A mesh's settings by name; the defaults if there are none."""
+        """Return a mesh's settings; the defaults if it has none."""
         return self.meshes.get(name, NO_SETTINGS)
 
     @property
@@ -89,14 +89,14 @@ class Settings(BaseSettings):
         return {name: mesh.weights for name, mesh in self.meshes.items() if mesh.weights is not None}
 
     def weights_of(self, mesh: str) -> Path | None:
-        """A mesh's checkpoint file by name; None: the shipped one."""
+        """Return a mesh's checkpoint file; None: the shipped one."""
         return self.mesh(mesh).weights or self.model.weights
 
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The layers in pydantic-settings' order, in which the first one takes precedence."""
+        """Return the layers in pydantic-settings' order, in which the first one takes precedence."""
         return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(read_layers(init_settings())))
 
 
@@ -109,7 +109,7 @@ class Layer:
 
 
 def read_layers(overrides: dict[str, Any]) -> list[Layer]:
-    """The sources above the defaults; later ones take precedence."""
+    """Return the sources above the defaults; later ones take precedence."""
     environment = _environment()
     config = overrides.get("config") or environment.get("config")
     layers = {

@@ -1,4 +1,4 @@
-"""Settings for a mesh's source: its Prometheus, and what to read there."""
+"""Settings for a mesh's source: its Prometheus, dialects and queries."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,7 +15,7 @@ KubernetesLabel = Annotated[str, Field(pattern="^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za
 LabelValues = Annotated[
     tuple[str, ...],
     Field(min_length=1),
-    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+    BeforeValidator(lambda values: (values,) if isinstance(values, str) else values),
 ]
 
 PromQL = Annotated[str, Field(min_length=1)]
@@ -23,17 +23,17 @@ PromQL = Annotated[str, Field(min_length=1)]
 AUTO, GENERIC = "auto", "generic"
 
 
-def _known_sources(given: object) -> object:
+def _known_sources(sources: object) -> object:
     """Refuse unknown names in one sentence: the types alone would list every name twice."""
     names = (AUTO, *SOURCES.own, GENERIC)
-    for one in given if isinstance(given, list | tuple) else [given]:
-        if one in names:
+    for source in sources if isinstance(sources, list | tuple) else [sources]:
+        if source in names:
             continue
-        others = [name for name in SOURCES.names() if name not in names]
-        if one not in others:
-            raise ValueError(f"expected {', '.join((*names, *others))}, or a list of them, got {one!r}")
-        SOURCES.check_name(str(one))
-    return given
+        plugins = [name for name in SOURCES.names() if name not in names]
+        if source not in plugins:
+            raise ValueError(f"expected {', '.join((*names, *plugins))}, or a list of them, got {source!r}")
+        SOURCES.check_name(str(source))
+    return sources
 
 
 class GenericSettings(SettingsGroup):
@@ -43,20 +43,20 @@ class GenericSettings(SettingsGroup):
         ("namespace", "service"),
         min_length=2,
         max_length=2,
-        description="labels with namespace and name; =text is a constant",
+        description="labels for namespace and name; =text is a constant",
     )
     call_labels: tuple[str, ...] = Field(
         ("source_namespace", "source", "destination_namespace", "destination"),
         min_length=4,
         max_length=4,
-        description="labels with namespace and name of the source, then of the destination",
+        description="labels for the source's namespace and name, then the destination's",
     )
     services: dict[Role, PromQL] = Field(
-        description="PromQL of an instant vector of services, by role; requests is required. $window stands for the "
+        description="PromQL for an instant vector of services, by role; requests is required. $window stands for the "
         "rate window, $match in a selector for the matchers of `match`"
     )
     calls: dict[Role, PromQL] = Field(description="the same for calls")
-    bucket_unit: float = Field(1.0, gt=0, description="unit of the bounds of buckets, s: 0.001 for milliseconds")
+    bucket_unit: float = Field(1.0, gt=0, description="unit of bucket bounds, s: 0.001 for milliseconds")
 
     @model_validator(mode="after")
     def _has_requests(self) -> Self:
@@ -71,7 +71,7 @@ class KubernetesSettings(SettingsGroup):
 
     url: Address = Field("https://kubernetes.default.svc", description="URL of the API server")
     bearer_token_file: Location | None = Field(
-        Path("/var/run/secrets/kubernetes.io/serviceaccount/token"), description="file with the token of the account"
+        Path("/var/run/secrets/kubernetes.io/serviceaccount/token"), description="file with the service account's token"
     )
     ca_file: Location | None = Field(
         Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
@@ -89,7 +89,7 @@ class OAuth2Settings(SettingsGroup):
 
     token_url: Address = Field(description="where tokens are issued")
     client_id: str = Field(min_length=1, description="name of this client")
-    client_secret_file: Location = Field(description="file with its secret, read again for each token")
+    client_secret_file: Location = Field(description="file with the client secret, read again for each token")
     parameters: dict[str, str] = Field(
         default_factory=dict, description="further parameters of the request for a token, such as scope or audience"
     )
@@ -119,11 +119,11 @@ class SourceSettings(AccessSettings):
     source: Annotated[str | tuple[str, ...], BeforeValidator(_known_sources)] = Field(
         "auto",
         description="kind of mesh, or several, such as an ingress controller in front or a service graph beside span "
-        "metrics. A metric that several of them have is read from the first, and from an ingress controller last. Or a "
-        "kind that an installed package provides instead of Prometheus",
+        "metrics. A metric that several have is read from the first, and from an ingress controller last. Or the kind "
+        "of an installed package's source, instead of Prometheus",
     )
     source_options: dict[str, Any] = Field(
-        default_factory=dict, description="options of a source of another package, which depend on its kind"
+        default_factory=dict, description="options of another package's source, which depend on its kind"
     )
     generic: GenericSettings | None = Field(None, description="queries for source = generic")
     match: dict[LabelName, LabelValues] = Field(
@@ -137,8 +137,8 @@ class SourceSettings(AccessSettings):
     )
     team_labels: tuple[KubernetesLabel, ...] = Field(
         ("tagae.io/team", "team", "owner", "a8r.io/owner"),
-        description="labels or annotations of workloads, else of their namespaces, with the team that owns them; the "
-        "first that is present counts. kube-state-metrics must export them",
+        description="labels or annotations that name the team of a workload, or of its namespace; the first that is "
+        "present counts. kube-state-metrics must export them",
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,
@@ -169,7 +169,7 @@ class SourceSettings(AccessSettings):
 
     @property
     def other_source(self) -> str | None:
-        """The kind of source if another package reads the mesh; None: it is read from a Prometheus, or pushed."""
+        """The kind of another package's source; None: the mesh is read from a Prometheus, or pushed."""
         (first, *_) = self.sources or (AUTO,)
         return None if first in (AUTO, GENERIC, *SOURCES.own) else first
 
@@ -180,26 +180,26 @@ class SourceSettings(AccessSettings):
 
     @field_validator("source_options")
     @classmethod
-    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _are_of_the_kind(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         kind = info.data.get("source")  # None if it is wrong
         if isinstance(kind, str) and kind not in (AUTO, GENERIC, *SOURCES.own):
-            SOURCES.check_options(kind, given)
-        elif given and kind is not None:
-            raise ValueError("expected none, which are for a source of another package")
-        return given
+            SOURCES.check_options(kind, options)
+        elif options and kind is not None:
+            raise ValueError("expected none: options are for another package's source")
+        return options
 
     @model_validator(mode="after")
     def _is_read_from_prometheus(self) -> Self:
-        given = self._source_settings()
+        names = self._source_settings()
         if self.other_source is not None:
-            own = [name for name in given if name not in ("source", "source_options", "kubernetes")]
-            if own or len(self.sources) > 1:
+            conflicts = [name for name in names if name not in ("source", "source_options", "kubernetes")]
+            if conflicts or len(self.sources) > 1:
                 raise ValueError(
                     f"source: expected {self.other_source} alone, which is not read from a Prometheus, got "
-                    f"{', '.join(own or self.sources)} too; remove it"
+                    f"{', '.join(conflicts or self.sources)} too; remove it"
                 )
-        elif self.prometheus is None and given:
-            raise ValueError(f"prometheus is missing, which {', '.join(given)} need; without it a mesh is pushed")
+        elif self.prometheus is None and names:
+            raise ValueError(f"prometheus is missing, which {', '.join(names)} need; without it a mesh is pushed")
         return self
 
     @model_validator(mode="after")
@@ -222,9 +222,9 @@ class SourceSettings(AccessSettings):
             "oauth2": self.oauth2 is not None,
             "google": self.google,
         }
-        given = [name for name, is_given in ways.items() if is_given]
-        if len(given) > 1:
-            raise ValueError(f"expected one of {', '.join(ways)}, got {' and '.join(given)}")
+        credentials = [name for name, is_given in ways.items() if is_given]
+        if len(credentials) > 1:
+            raise ValueError(f"expected one of {', '.join(ways)}, got {' and '.join(credentials)}")
         return self
 
     @model_validator(mode="after")
@@ -236,4 +236,4 @@ class SourceSettings(AccessSettings):
     def _source_settings(self) -> list[str]:
         """The source settings that differ from their defaults."""
         fields = SourceSettings.model_fields.items()
-        return [name for name, one in fields if getattr(self, name) != one.get_default(call_default_factory=True)]
+        return [name for name, field in fields if getattr(self, name) != field.get_default(call_default_factory=True)]

@@ -26,12 +26,12 @@ class StoreSettings(SettingsGroup):
 
     kind: str = Field(
         "local",
-        description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share; or a "
-        "kind that an installed package has",
+        description="local: a directory on one node; redis: a Redis or Valkey, which several nodes can share; or the "
+        "kind of an installed package's store",
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="options of a store from another package; the settings below are for local and redis",
+        description="options of another package's store; the settings below are for local and redis",
     )
     path: Location = Field(default_factory=_state_directory, description="directory of the local store")
     url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
@@ -49,9 +49,7 @@ class StoreSettings(SettingsGroup):
         pattern="^[a-z0-9][a-z0-9_-]{0,30}$",
         description="first part of all keys in Redis; services with different prefixes can share one",
     )
-    timeout_seconds: float = Field(
-        2.0, gt=0, description="how long a call waits for Redis, including reconnects, before it fails"
-    )
+    timeout_seconds: float = Field(2.0, gt=0, description="time limit of a call to Redis, including reconnects")
 
     @field_validator("kind")
     @classmethod
@@ -60,13 +58,13 @@ class StoreSettings(SettingsGroup):
 
     @field_validator("options")
     @classmethod
-    def _are_of_the_kind(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _are_of_the_kind(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         kind = info.data.get("kind")  # none if it is wrong
-        if kind in STORES.own and given:
+        if kind in STORES.own and options:
             raise ValueError(f"expected none with kind {kind}, whose settings are in store itself")
         if kind is not None and kind not in STORES.own:
-            STORES.check_options(kind, given)
-        return given
+            STORES.check_options(kind, options)
+        return options
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -93,7 +91,7 @@ class HistorySettings(SettingsGroup):
         256 * 2**20,
         ge=0,
         le=2**40,
-        description="bytes of the history of one mesh; when full, the oldest rows are deleted; 0: no history",
+        description="bytes of one mesh's history; when full, the oldest rows are deleted; 0: no history",
     )
 
 

@@ -10,7 +10,7 @@ BARE_KEY = re.compile("[A-Za-z0-9_-]+")
 
 
 def table_header(path: Iterable[str]) -> str:
-    """Return the header of a table: ``[meshes.shop]``, or ``[meshes."shop.eu"]`` where a name needs quotes."""
+    """Return a table's header: ``[meshes.shop]``, or ``[meshes."shop.eu"]`` where a name needs quotes."""
     return f"[{'.'.join(map(toml_key, path))}]"
 
 
@@ -22,7 +22,7 @@ def toml_key(name: str) -> str:
 def toml_value(value: Any) -> str:
     """Return a value on one line; keys of a table that are not set are omitted."""
     if isinstance(value, Mapping):
-        pairs = [f"{toml_key(name)} = {toml_value(one)}" for name, one in value.items() if one is not None]
+        pairs = [f"{toml_key(name)} = {toml_value(item)}" for name, item in value.items() if item is not None]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"

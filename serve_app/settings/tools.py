@@ -1,4 +1,4 @@
-"""Settings for the tools that have a mesh's logs and traces."""
+"""Settings for the tools with a mesh's logs and traces."""
 
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
@@ -53,8 +53,8 @@ class MeshLogSettings(ToolSettings):
     loki: Address | None = Field(None, description="base URL of Loki; none: the page shows no log lines")
     query: str = Field(
         LOGQL,
-        description="LogQL of the error lines of a service; $namespace and $service, inside double quotes, stand for "
-        "its names",
+        description="LogQL for a service's error lines; $namespace and $service, inside double quotes, stand for its "
+        "names",
     )
 
     @model_validator(mode="after")
@@ -64,18 +64,18 @@ class MeshLogSettings(ToolSettings):
 
 
 class MeshTraceSettings(ToolSettings):
-    """A mesh's traces: a suspect on the page shows one that failed."""
+    """A mesh's traces: a suspect on the page shows a failed trace."""
 
     KINDS = ("tempo", "jaeger")
 
     tempo: Address | None = Field(None, description="base URL of Tempo; none: the page shows no trace")
     jaeger: Address | None = Field(
-        None, description="base URL of the query service of Jaeger, or of another tool with its API, instead of Tempo"
+        None, description="base URL of Jaeger's query service, or of another tool with its API, instead of Tempo"
     )
     query: str = Field(
         "",
-        description="TraceQL of the failing spans of a service, with the same placeholders. For Jaeger, the name of "
-        f"the service there, such as $service.$namespace. Empty: `{TRACEQL}`, and for Jaeger $service",
+        description="TraceQL for a service's failing spans, with the same placeholders. For Jaeger, the service's name "
+        f"there, such as $service.$namespace. Empty: `{TRACEQL}`, and for Jaeger $service",
     )
 
     @property

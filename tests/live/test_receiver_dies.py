@@ -87,7 +87,7 @@ def test_an_alertmanager_that_dies_is_said_everywhere_until_it_returns(tmp_path:
             assert service.diagnosis() == "problem"
             manager.restart()
             assert eventually(lambda: service.problems() == []), "health"
-            assert eventually(lambda: "all receivers take them again" in service.terminal), "terminal"
+            assert eventually(lambda: "all receivers accept them again" in service.terminal), "terminal"
             assert eventually(lambda: service.is_failing() == 0), "metrics"
         finally:
             kill_all(psutil.Process(service.program.pid))

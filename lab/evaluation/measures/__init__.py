@@ -1,1 +1,1 @@
-"""Measures of verdicts against ground truth. No module here reads a file; ``metrics`` has all of them."""
+"""Measures of verdicts against ground truth, without files; ``metrics`` has all of them."""

@@ -1,4 +1,4 @@
-"""Alarm events compared with incident windows, by time."""
+"""Compares alarm events with incident windows, by time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -11,7 +11,7 @@ from lab.evaluation.measures.series import MERGE_GAP
 from lab.evaluation.measures.truth import Flags, Floats, GroundTruth, Ints
 
 BUDGETS = (1, 3, 6)  # strict false-alarm events allowed in the threshold sweep
-THRESHOLDS = 400  # most thresholds in the sweep, besides the peaks of the incidents
+THRESHOLDS = 400  # maximum in the sweep, besides the incidents' peaks
 SECONDS_PER_DAY = 86_400
 
 
@@ -21,10 +21,10 @@ class AlarmCount:
 
     Attributes:
         events: alarm events that touch no incident window.
-        strict: pieces of alarm events that remain outside the incident windows, so that an alarm that never clears
-            counts once for each quiet stretch.
-        snapshots, alarmed: of normal time, and how many of them have the alarm on.
-        days: of normal time.
+        strict: pieces of alarm events outside the incident windows: an alarm that never clears counts once for each
+            quiet stretch.
+        snapshots, days: of normal time.
+        alarmed: normal snapshots with an alarm.
     """
 
     events: int
@@ -35,19 +35,19 @@ class AlarmCount:
 
     @classmethod
     def total(cls, counts: Iterable[Self]) -> Self:
-        """Some counts together."""
+        """Return the sum of counts."""
         return cls(*map(sum, zip(*map(astuple, counts), strict=True)))
 
 
 class Runs(NamedTuple):
-    """Alarm events: indices of the first and of the last snapshot of each, ``[R]``."""
+    """Alarm events, each by the indices of its first and last snapshot, ``[R]``."""
 
     first: Ints
     last: Ints
 
 
 def runs(alarm: Flags, breaks: Flags) -> Runs:
-    """Return maximal runs of alarms. Quiet gaps of at most ``MERGE_GAP`` are bridged, breaks never.
+    """Return maximal runs of alarms. Runs bridge quiet gaps up to ``MERGE_GAP``, but no breaks.
 
     Args:
         alarm: ``[T]``.
@@ -56,8 +56,8 @@ def runs(alarm: Flags, breaks: Flags) -> Runs:
     at = np.flatnonzero(alarm)
     if not len(at):
         return Runs(at, at)
-    broken = np.diff(np.cumsum(breaks)[at]) > 0
-    begins = np.concatenate([[True], (np.diff(at) - 1 > MERGE_GAP) | broken])
+    is_broken = np.diff(np.cumsum(breaks)[at]) > 0
+    begins = np.concatenate([[True], (np.diff(at) - 1 > MERGE_GAP) | is_broken])
     return Runs(at[begins], at[np.append(begins[1:], True)])
 
 
@@ -68,15 +68,15 @@ def false_alarms(truth: GroundTruth, alarm: Flags, normal: Flags) -> AlarmCount:
         alarm: ``[T]``.
         normal: ``[T]``; the time to count in.
     """
-    wide = np.zeros(len(alarm), np.bool_)
+    is_near = np.zeros(len(alarm), np.bool_)
     for window in truth.windows:
-        wide[window.wide] = True
+        is_near[window.wide] = True
     events = runs(alarm, truth.breaks)
-    before = np.concatenate([[0], np.cumsum(wide)])
-    touching = before[events.last + 1] > before[events.first]
-    strict = runs(alarm & normal & ~wide, truth.breaks | _changes(wide) | _changes(normal))
+    before = np.concatenate([[0], np.cumsum(is_near)])
+    is_touching = before[events.last + 1] > before[events.first]
+    strict = runs(alarm & normal & ~is_near, truth.breaks | _changes(is_near) | _changes(normal))
     return AlarmCount(
-        events=int((~touching & normal[events.first]).sum()),
+        events=int((~is_touching & normal[events.first]).sum()),
         strict=len(strict.first),
         snapshots=int(normal.sum()),
         alarmed=int(alarm[normal].sum()),
@@ -91,21 +91,20 @@ def delays(truth: GroundTruth, alarm: Flags) -> tuple[int | None, ...]:
 
 
 def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mapping[int, tuple[bool, ...]]:
-    """Return which incidents are found at the best threshold on the score with at most this many strict false-alarm
-    events.
+    """Return whether each incident is found at the best threshold, by budget of strict false-alarm events.
 
-    The threshold is chosen with knowledge of the labels: an upper bound, in the same way for every detector. A
-    threshold that alarms everywhere does not count, unless all scores are equal.
+    The threshold is chosen with knowledge of the labels, as an upper bound for every detector. A threshold that alarms
+    everywhere does not count, unless all scores are equal.
     """
     peaks = np.array([score[w.wide].max() if len(w.wide) else -np.inf for w in truth.windows])
     best: dict[int, Flags] = {budget: np.zeros(len(peaks), np.bool_) for budget in BUDGETS}
     for threshold in _thresholds(score, peaks):
-        strict = false_alarms(truth, score >= threshold, normal).strict
-        found = peaks >= threshold
+        false_events = false_alarms(truth, score >= threshold, normal).strict
+        is_found = peaks >= threshold
         for budget in BUDGETS:
-            if strict <= budget and found.sum() > best[budget].sum():
-                best[budget] = found
-    return {budget: tuple(found.tolist()) for budget, found in best.items()}
+            if false_events <= budget and is_found.sum() > best[budget].sum():
+                best[budget] = is_found
+    return {budget: tuple(is_found.tolist()) for budget, is_found in best.items()}
 
 
 def _thresholds(score: Floats, peaks: Floats) -> NDArray[np.float64]:
@@ -113,8 +112,8 @@ def _thresholds(score: Floats, peaks: Floats) -> NDArray[np.float64]:
     if len(values) > THRESHOLDS:
         quantiles = np.quantile(score, np.linspace(0, 1, THRESHOLDS))
         values = np.unique(np.concatenate([quantiles, peaks[np.isfinite(peaks)]]))
-    chosen = values[::-1]
-    return chosen[chosen > score.min()] if len(values) > 1 else chosen
+    thresholds = values[::-1]
+    return thresholds[thresholds > score.min()] if len(values) > 1 else thresholds
 
 
 def _changes(flags: Flags) -> Flags:

@@ -12,8 +12,7 @@ class Forecast:
     """Quality of the probabilities.
 
     Attributes:
-        snapshots: number evaluated.
-        base_rate: share of them with an incident.
+        base_rate: share of snapshots with an incident.
         brier: mean squared distance of probability and outcome; 0 is best.
         brier_of_base_rate: Brier score of always predicting the base rate.
     """
@@ -25,7 +24,7 @@ class Forecast:
 
 
 def auroc(positive: Floats, negative: Floats) -> float | None:
-    """Return the probability that a faulty snapshot scores above a normal one, ties half; None if one kind is
+    """Return the probability that a faulty snapshot scores above a normal one; ties count half. None if either is
     absent."""
     if not len(positive) or not len(negative):
         return None

@@ -17,7 +17,7 @@ class Estimate:
     """A mean over ``n`` items, or a rate: events over ``n`` hours or days. None if there is no data.
 
     Attributes:
-        clustered: whether the interval is the one over whole clusters, because it is wider.
+        clustered: whether the interval is over whole clusters, because that one is wider.
     """
 
     n: float
@@ -31,7 +31,7 @@ def share(hits: Sequence[bool] | Sequence[float], clusters: Sequence[Hashable] =
     """Return a mean over incidents with its percentile bootstrap interval; with clusters, the wider of the intervals
     over incidents and over whole clusters.
 
-    If all values are hits or none, the bootstrap would have no uncertainty, so Wilson's interval replaces it.
+    If all values or none are hits, the bootstrap has no width, so Wilson's interval replaces it.
     """
     values = np.asarray(hits, np.float64)
     if not len(values):
@@ -69,18 +69,18 @@ def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Esti
     total = float(times.sum())
     if not events.any() or total <= 0:
         return rate(0, total)
-    drawn = np.random.default_rng(SEED).integers(0, len(events), (DRAWS, len(events)))
-    low, high = np.quantile(events[drawn].sum(axis=1) / times[drawn].sum(axis=1), [0.025, 0.975])
+    draws = np.random.default_rng(SEED).integers(0, len(events), (DRAWS, len(events)))
+    low, high = np.quantile(events[draws].sum(axis=1) / times[draws].sum(axis=1), [0.025, 0.975])
     return Estimate(total, float(events.sum() / total), float(low), float(high))
 
 
 def per_day(hourly: Estimate) -> Estimate:
-    value, low, high = (None if one is None else 24 * one for one in (hourly.value, hourly.low, hourly.high))
+    value, low, high = (None if bound is None else 24 * bound for bound in (hourly.value, hourly.low, hourly.high))
     return Estimate(hourly.n / 24, value, low, high, hourly.clustered)
 
 
 def wilson(hits: float, n: int) -> Interval:
-    """Return Wilson's score interval of a share of ``n``."""
+    """Return Wilson's score interval for ``hits`` among ``n``."""
     p, scale = hits / n, 1 + Z * Z / n
     middle = (p + Z * Z / (2 * n)) / scale
     half = Z * float(np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))) / scale
@@ -93,6 +93,6 @@ def _bootstrap(values: NDArray[np.float64], cluster: NDArray[np.int64]) -> Inter
     if values.min() == values.max() and values[0] in (0.0, 1.0):
         return wilson(count * float(values[0]), count)
     total, size = np.bincount(cluster, values), np.bincount(cluster)
-    drawn = np.random.default_rng(SEED).integers(0, count, (DRAWS, count))
-    low, high = np.quantile(total[drawn].sum(axis=1) / size[drawn].sum(axis=1), [0.025, 0.975])
+    draws = np.random.default_rng(SEED).integers(0, count, (DRAWS, count))
+    low, high = np.quantile(total[draws].sum(axis=1) / size[draws].sum(axis=1), [0.025, 0.975])
     return float(low), float(high)

@@ -1,10 +1,10 @@
-"""Alerts on large meshes compared with located faults: recall, location, delay, and false alerts.
+"""Compares alerts on large meshes with located faults: recall, location, delay, false alerts.
 
 Notices raise no alert. They are judged by the same rules, apart from alerts and together with them.
 
 One incident id is one alert. An alert is true for a fault if it begins in time, from one step before the fault's start
-to ``GRACE`` after its recovery, and names, as suspect or affected, a service that the fault affects or that may be its
-root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
+to ``GRACE`` after its recovery, and names, as suspect or affected, a service that the fault affects or a candidate for
+its root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,13 +17,13 @@ from lab.evaluation.measures.intervals import Estimate, bursty_rate, share
 from lab.evaluation.measures.ranking import Ranking, place, ranking
 
 GRACE = timedelta(minutes=2)
-USERS_SUFFER = 5.0  # least effect on errors or latencies, sigmas
+USERS_SUFFER = 5.0  # minimum effect on errors or latencies, sigmas
 BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is resampled in blocks
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """One alert: an incident as a person receives it."""
+    """An alert: an incident as a person receives it."""
 
     id: str
     begin: datetime
@@ -33,17 +33,15 @@ class AlertRecord:
 
 @dataclass(frozen=True, slots=True)
 class LocatedFault:
-    """A fault and where it shows.
+    """A fault and the services that show it.
 
     Attributes:
         start, end: the first instant with it and the first without.
         recovered: the first instant without symptoms, not before ``end``.
-        culprit: node id.
         candidates: services that cannot be distinguished from the root cause.
         affected: services with symptoms.
-        kind, severity: as injected.
         effect: the largest deviation from the same run without the fault, in sigmas.
-        user_effect: the same of errors and latencies alone.
+        user_effect: the largest deviation of errors and latencies alone, in sigmas.
     """
 
     start: datetime
@@ -85,8 +83,7 @@ class LocatedRun:
         return replace(self, pages=self.notices, notices=())
 
     def with_notices_as_alerts(self) -> "LocatedRun":
-        """Return the run as if every incident raised an alert. An incident that was both counts once, from its first
-        snapshot."""
+        """Return the run as if every incident raised an alert. One that was both counts once, from its start."""
         latest_first = sorted((*self.pages, *self.notices), key=lambda record: record.begin, reverse=True)
         return replace(self, pages=tuple({record.id: record for record in latest_first}.values()), notices=())
 
@@ -96,8 +93,8 @@ class FaultOutcome:
     """The outcome of a fault.
 
     Attributes:
-        page: its first true alert; None: not found.
-        delay: of the alert; one step early counts as no delay.
+        page: the first true alert; None: not found.
+        delay: until the alert; one step early counts as no delay.
         place: rank of the root cause in the alert; None: not named.
     """
 
@@ -119,7 +116,7 @@ class FaultMetrics:
     Attributes:
         recall: share found.
         delay_seconds: median.
-        ranking: of the root cause in the alerts of those that were found.
+        ranking: of the root cause in the alerts on faults that were found.
     """
 
     recall: Estimate
@@ -132,12 +129,9 @@ class LocatedMetrics:
     """Metrics of one detector over some runs.
 
     Attributes:
-        outcomes: of each fault.
-        overall, by_kind: of the faults.
-        resources_only: of the faults that harm resources only.
-        pages, false_pages: number of alerts, and of false ones.
-        false_pages_an_hour: over all evaluated time.
-        pages_a_found_fault: true alerts over faults found; one is right, more means that one fault has several
+        resources_only: of the faults that affect resources only.
+        pages, false_pages: numbers of alerts and of false alerts.
+        pages_a_found_fault: true alerts over faults found; the ideal is one; more means that a fault has several
             incidents. None if no fault is found.
     """
 
@@ -152,10 +146,10 @@ class LocatedMetrics:
 
 
 def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
-    """Return whether the alert matches this fault in time and in location."""
+    """Return whether the alert matches this fault in time and location."""
     in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
-    shown = fault.affected | fault.candidates | {fault.culprit}
-    return in_time and not shown.isdisjoint({*page.suspects, *page.affected})
+    services = fault.affected | fault.candidates | {fault.culprit}
+    return in_time and not services.isdisjoint({*page.suspects, *page.affected})
 
 
 def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
@@ -170,31 +164,33 @@ def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
 def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
     """Compute the metrics over runs.
 
-    Intervals are bootstrapped over faults, or over pairs of root cause and kind if that is wider, and over blocks of
-    time for false alerts.
+    Intervals are bootstrapped over faults, or over pairs of root cause and kind if that is wider; for false alerts,
+    over blocks of time.
     """
     runs = list(located_runs)
-    found = [outcome for run in runs for outcome in fault_outcomes(run)]
-    kinds = sorted({outcome.fault.kind for outcome in found})
-    pages, false = sum(len(run.pages) for run in runs), sum(len(false_pages(run)) for run in runs)
-    hits = sum(outcome.page is not None for outcome in found)
+    outcomes = [outcome for run in runs for outcome in fault_outcomes(run)]
+    kinds = sorted({outcome.fault.kind for outcome in outcomes})
+    pages, false_count = sum(len(run.pages) for run in runs), sum(len(false_pages(run)) for run in runs)
+    hits = sum(outcome.page is not None for outcome in outcomes)
     return LocatedMetrics(
-        outcomes=tuple(found),
-        overall=fault_metrics(found),
-        by_kind={kind: fault_metrics([one for one in found if one.fault.kind == kind]) for kind in kinds},
-        resources_only=fault_metrics([outcome for outcome in found if outcome.fault.harms_resources_only]),
+        outcomes=tuple(outcomes),
+        overall=fault_metrics(outcomes),
+        by_kind={
+            kind: fault_metrics([outcome for outcome in outcomes if outcome.fault.kind == kind]) for kind in kinds
+        },
+        resources_only=fault_metrics([outcome for outcome in outcomes if outcome.fault.harms_resources_only]),
         pages=pages,
-        false_pages=false,
+        false_pages=false_count,
         false_pages_an_hour=_rate(runs),
-        pages_a_found_fault=(pages - false) / hits if hits else None,
+        pages_a_found_fault=(pages - false_count) / hits if hits else None,
     )
 
 
-def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
-    hits = [o for o in found if o.page is not None]
+def fault_metrics(outcomes: Sequence[FaultOutcome]) -> FaultMetrics:
+    hits = [o for o in outcomes if o.page is not None]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
     return FaultMetrics(
-        share([o.page is not None for o in found], [o.cluster for o in found]),
+        share([o.page is not None for o in outcomes], [o.cluster for o in outcomes]),
         float(np.median(delays)) if delays else None,
         ranking([o.place for o in hits], [o.cluster for o in hits]),
     )

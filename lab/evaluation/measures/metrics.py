@@ -1,4 +1,4 @@
-"""Metrics of one detector over one recording or several of a form."""
+"""A detector's metrics over one or several recordings of a form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,22 +43,18 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class DetectorMetrics:
-    """The metrics of one detector; None or empty if the form does not allow one.
+    """A detector's metrics; None or empty where the form does not allow one.
 
     Attributes:
-        form, snapshots, incidents, notes: what was evaluated.
         recall: incidents found at the default threshold.
-        delay_median: snapshots from an incident's start until it was found, over those that were found.
+        delay_median: snapshots from the start of a found incident to its first alarm.
         false_alarms: in labelled normal time.
-        at_budget: recall with at most this many strict false-alarm events in each recording, at a threshold chosen in
-            hindsight.
+        at_budget: recall by budget of strict false-alarm events per recording, at a threshold chosen in hindsight.
         auroc: mean over the recordings.
-        ranking: of the root cause.
-        by_symptom, by_kind: for each symptom, for each kind.
-        pages: of located incidents: alerts.
+        pages: alerts on located incidents.
         notices: notices judged as if they were the alerts; without located incidents, only false ones count. None if
             there are no notices.
-        pages_and_notices: both together, of located incidents.
+        pages_and_notices: both together, on located incidents.
         silence: alerts per hour that match no fault and begin while telemetry is missing, or until ``GRACE`` after it.
         promise: budgeted and observed false alerts.
     """
@@ -84,23 +80,22 @@ class DetectorMetrics:
 
 
 def compute_metrics(results: Sequence[RecordingResult]) -> DetectorMetrics:
-    """Compute the metrics of one detector on one recording, or on several of one form. All incidents have the same
-    weight."""
+    """Compute a detector's metrics on recordings of one form. All incidents have the same weight."""
     form = results[0].form
-    outcomes = [outcome for one in results for outcome in one.outcomes]
-    emitted = outcomes if form in BY_TIME else []
-    late = [outcome.delay for outcome in emitted if outcome.delay is not None]
-    runs = [one.run for one in results if one.run is not None]
+    outcomes = [outcome for result in results for outcome in result.outcomes]
+    timely = outcomes if form in BY_TIME else []
+    delays = [outcome.delay for outcome in timely if outcome.delay is not None]
+    runs = [result.run for result in results if result.run is not None]
     return DetectorMetrics(
         form=form,
-        snapshots=sum(one.snapshots for one in results),
+        snapshots=sum(result.snapshots for result in results),
         incidents=len(outcomes),
         notes=_notes(results),
-        recall=_recall(emitted),
-        delay_median=float(np.median(late)) if late else None,
-        false_alarms=_false_alarms([one.labelled for one in results if one.labelled is not None]),
+        recall=_recall(timely),
+        delay_median=float(np.median(delays)) if delays else None,
+        false_alarms=_false_alarms([result.labelled for result in results if result.labelled is not None]),
         at_budget=_budgets(outcomes),
-        auroc=_mean([one.auroc for one in results]),
+        auroc=_mean([result.auroc for result in results]),
         ranking=_ranking(outcomes) if outcomes else None,
         by_symptom=_by_symptom(outcomes),
         by_kind={
@@ -112,11 +107,12 @@ def compute_metrics(results: Sequence[RecordingResult]) -> DetectorMetrics:
         pages_and_notices=(
             located_metrics([run.with_notices_as_alerts() for run in runs]) if form is Form.LOCATED else None
         ),
-        silence=_silence([one.silent_time for one in results if one.silent_time is not None]),
+        silence=_silence([result.silent_time for result in results if result.silent_time is not None]),
         forecast=forecast(
-            np.concatenate([one.probabilities for one in results]), np.concatenate([one.incident for one in results])
+            np.concatenate([result.probabilities for result in results]),
+            np.concatenate([result.incident for result in results]),
         ),
-        promise=_promise([one.fault_free for one in results if one.fault_free is not None]),
+        promise=_promise([result.fault_free for result in results if result.fault_free is not None]),
     )
 
 
@@ -128,13 +124,14 @@ def _false_alarms(counts: Sequence[AlarmCount]) -> FalseAlarms | None:
     if not counts:
         return None
     total = AlarmCount.total(counts)
-    alarmed = total.alarmed / total.snapshots if total.snapshots else None
-    return FalseAlarms(total, rate(total.events, total.days), rate(total.strict, total.days), alarmed)
+    alarm_share = total.alarmed / total.snapshots if total.snapshots else None
+    return FalseAlarms(total, rate(total.events, total.days), rate(total.strict, total.days), alarm_share)
 
 
 def _budgets(outcomes: Sequence[IncidentOutcome]) -> dict[int, Estimate]:
-    known = [outcome for outcome in outcomes if outcome.at_budget]
-    return {b: share([o.at_budget[b] for o in known], [o.cluster for o in known]) for b in BUDGETS if known}
+    comparable = [outcome for outcome in outcomes if outcome.at_budget]
+    clusters = [outcome.cluster for outcome in comparable]
+    return {b: share([outcome.at_budget[b] for outcome in comparable], clusters) for b in BUDGETS if comparable}
 
 
 def _ranking(outcomes: Sequence[IncidentOutcome]) -> Ranking:
@@ -151,24 +148,24 @@ def _of_kind(outcomes: Sequence[IncidentOutcome], form: Form) -> KindMetrics:
 
 
 def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
-    days = sum(one.days for one in stretches)
+    days = sum(stretch.days for stretch in stretches)
     if not days:
         return None
-    promised = sum(one.promised for one in stretches) / days
-    observed = rate(sum(one.pages for one in stretches), days)
-    return Promise(promised, observed)
+    budget = sum(stretch.promised for stretch in stretches) / days
+    pages_per_day = rate(sum(stretch.pages for stretch in stretches), days)
+    return Promise(budget, pages_per_day)
 
 
 def _silence(times: Sequence[SilentTime]) -> Estimate | None:
-    return rate(sum(one.false_pages for one in times), sum(one.hours for one in times)) if times else None
+    return rate(sum(time.false_pages for time in times), sum(time.hours for time in times)) if times else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 def _notes(results: Sequence[RecordingResult]) -> tuple[str, ...]:
     if len(results) == 1:
         return results[0].notes
-    return tuple(f"{one.recording}: {note}" for one in results for note in one.notes)
+    return tuple(f"{result.recording}: {note}" for result in results for note in result.notes)

@@ -1,4 +1,4 @@
-"""One detector on one recording: the outcome of each incident, and counts of everything else."""
+"""A detector's result on one recording: each incident's outcome, and counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from lab.evaluation.measures.truth import FAULT, NORMAL, Flags, Floats, Form, Gr
 
 @dataclass(frozen=True, slots=True)
 class IncidentOutcome:
-    """The outcome of one incident.
+    """An incident's outcome.
 
     Attributes:
-        delay: snapshots until it was found; None: not found.
+        delay: snapshots until the first alarm; None: not found.
         place: rank of the root cause among the suspects, from 1; None: not named.
-        at_budget: whether it is found with at most this many strict false-alarm events.
+        at_budget: whether it is found, by budget of strict false-alarm events.
     """
 
     span: Span
@@ -47,7 +47,7 @@ class IncidentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class FaultFree:
-    """Time without faults: days, alerts in it, and the budget of alerts for it."""
+    """Time without faults: days, alerts, and the budget of alerts."""
 
     days: float
     pages: int
@@ -56,7 +56,7 @@ class FaultFree:
 
 @dataclass(frozen=True, slots=True)
 class SilentTime:
-    """Time in which telemetry was missing by plan: hours, and the alerts in it that match no fault."""
+    """Time with telemetry missing by plan: hours, and alerts that match no fault."""
 
     hours: float
     false_pages: int
@@ -64,19 +64,17 @@ class SilentTime:
 
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
-    """One detector on one recording.
+    """A detector's result on one recording.
 
     Attributes:
-        recording, form, snapshots, services: what was evaluated.
         status: number of snapshots for each status.
-        notes: remarks for the reader.
         outcomes: one per incident.
-        auroc: of the labelled span.
+        auroc: over the labelled span.
         labelled: false alarms in labelled normal time.
-        probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
+        probabilities, incident: of the scored snapshots that are normal or faulty, ``[S]``.
         fault_free: alerts in time without faults.
         silent_time: alerts while telemetry was missing; None if it never was.
-        run: its alerts, if they are located or there is no incident.
+        run: the alerts, if they are located or there is no incident.
     """
 
     recording: str
@@ -96,19 +94,15 @@ class RecordingResult:
 
 
 def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> RecordingResult:
-    """Evaluate one detector on one recording.
-
-    Args:
-        pages_per_day: budget of false alerts for a mesh of this size.
-    """
+    """Evaluate a detector on one recording. ``pages_per_day`` is the budget of false alerts for a mesh of this size."""
     score = series.score
     normal = truth.labels == NORMAL
-    timed = truth.form in (Form.STREAM, Form.LOCATED)
+    has_times = truth.form in (Form.STREAM, Form.LOCATED)
     faulty_scores, normal_scores = score[truth.labels == FAULT], score[normal]
     if truth.form is Form.SEGMENTS and np.ptp(normal_scores) == 0:
         normal_scores = normal_scores[:0]
-    scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(normal)
-    scored &= series.on_duty & ~np.isnan(series.probability)
+    is_scored = (truth.labels == FAULT) | normal if has_times or truth.form is Form.NORMAL else np.zeros_like(normal)
+    is_scored &= series.on_duty & ~np.isnan(series.probability)
     run = _located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
     return RecordingResult(
         recording=truth.name,
@@ -120,8 +114,8 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         outcomes=_outcomes(truth, series),
         auroc=auroc(faulty_scores, normal_scores),
         labelled=_labelled_false_alarms(truth, series),
-        probabilities=series.probability[scored],
-        incident=truth.labels[scored] == FAULT,
+        probabilities=series.probability[is_scored],
+        incident=truth.labels[is_scored] == FAULT,
         fault_free=_fault_free(truth, series, pages_per_day),
         silent_time=_silent_time(truth, series, run) if run is not None and truth.silent.any() else None,
         run=run,
@@ -129,7 +123,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
 
 
 def _located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
-    """Return the alerts in the evaluated time: from the first verdict after the warm-up, if there is one."""
+    """Return the alerts in the evaluated time, which begins with the first verdict after the warm-up."""
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step
     begin = max(truth.begin, truth.instant(int(duty[0]))) if len(duty) else end
@@ -140,23 +134,23 @@ def _located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
 
 
 def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
-    late = delays(truth, series.alarm)
+    delays_found = delays(truth, series.alarm)
     budgets: Mapping[int, tuple[bool, ...]] = {}
     if truth.form is Form.STREAM:
         budgets = found_at_budgets(truth, series.score, truth.labels == NORMAL)
     return tuple(
         IncidentOutcome(
             span=window.span,
-            delay=late[i],
+            delay=delays_found[i],
             place=place(window.span.culprit, series.suspects_in(window)),
-            at_budget={budget: found[i] for budget, found in budgets.items()},
+            at_budget={budget: is_found[i] for budget, is_found in budgets.items()},
         )
         for i, window in enumerate(truth.windows)
     )
 
 
 def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
-    """Count false alarms by time. In a large mesh time alone says nothing, and segments have no time."""
+    """Count false alarms by time. It says nothing in a large mesh, and segments have none."""
     if truth.form is Form.STREAM:
         return false_alarms(truth, series.alarm, truth.labels == NORMAL)
     if truth.form is Form.NORMAL:
@@ -179,10 +173,10 @@ def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float)
 
 
 def _silent_time(truth: GroundTruth, series: VerdictSeries, run: LocatedRun) -> SilentTime:
-    judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
-    times = set(truth.times[judged].tolist())
+    is_judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
+    times = set(truth.times[is_judged].tolist())
     pages = sum(microseconds(record.begin) in times for record in false_pages(run))
-    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages)
+    return SilentTime(float(is_judged.sum()) * truth.step.total_seconds() / 3600, pages)
 
 
 def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""Thresholds on the score of incidents, applied in hindsight: which alerts remain if only stronger incidents raise one.
+"""Thresholds on incidents' scores, applied in hindsight, to compare detectors at the same budget of false alerts.
 
-Budgets of false alerts are compared in the same way for every detector. An incident raises an alert once its score
-reaches the threshold. The best threshold within the budget counts. That is not always the lowest one, because a later
-alert of the same incident may name the right services.
+An incident raises an alert once its score reaches the threshold. The best threshold within the budget counts. It is not
+always the lowest one, because an incident's later alert may name the right services.
 """
 
 from collections.abc import Sequence
@@ -15,20 +14,20 @@ from lab.evaluation.measures.located import LocatedRun, false_pages, fault_outco
 from lab.evaluation.measures.series import alert_records
 from model.verdict import Verdict
 
-TRIED = 60  # thresholds to try, as quantiles of the incidents' highest scores
+THRESHOLDS = 60  # in a sweep, as quantiles of the incidents' highest scores
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedVerdicts:
-    """One run under one detector: its alerts and faults, and the verdicts that the alerts come from."""
+    """A run under one detector, with the verdicts behind its alerts."""
 
     run: LocatedRun
     verdicts: tuple[Verdict, ...]
 
     def with_threshold(self, threshold: float) -> LocatedRun:
-        """The run if only incidents with at least this score raise alerts."""
+        """Return the run in which only incidents with at least this score raise alerts."""
         verdicts = [
-            replace(verdict, incidents=tuple(one for one in verdict.alerts if one.score >= threshold))
+            replace(verdict, incidents=tuple(incident for incident in verdict.alerts if incident.score >= threshold))
             for verdict in self.verdicts
         ]
         if not any(verdict.incidents for verdict in verdicts):
@@ -39,7 +38,7 @@ class LocatedVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """The result of a threshold on some runs: share of faults found, false alerts per hour."""
+    """A threshold's result on some runs: share of faults found, false alerts per hour."""
 
     runs: tuple[LocatedRun, ...]
     recall: float
@@ -47,12 +46,12 @@ class ThresholdResult:
 
 
 def sweep_thresholds(runs: Sequence[LocatedVerdicts]) -> list[ThresholdResult]:
-    """Results from the lowest to the highest threshold. The lowest threshold keeps all incidents."""
+    """Return the results from the lowest threshold, which keeps all incidents, to the highest."""
     highest: dict[tuple[int, str], float] = {}
     for number, run in enumerate(runs):
-        for incident in (one for verdict in run.verdicts for one in verdict.alerts):
+        for incident in (incident for verdict in run.verdicts for incident in verdict.alerts):
             highest[number, incident.id] = max(incident.score, highest.get((number, incident.id), 0.0))
-    quantiles = np.quantile(list(highest.values()), np.linspace(0, 1, TRIED)) if highest else [0.0]
+    quantiles = np.quantile(list(highest.values()), np.linspace(0, 1, THRESHOLDS)) if highest else [0.0]
     return [
         _threshold_result([run.with_threshold(float(threshold)) for run in runs])
         for threshold in np.unique([0.0, *quantiles])
@@ -60,21 +59,23 @@ def sweep_thresholds(runs: Sequence[LocatedVerdicts]) -> list[ThresholdResult]:
 
 
 def recall_within(results: Sequence[ThresholdResult], budget: float) -> Estimate | None:
-    """Best recall with at most ``budget`` false alerts per hour. None if no threshold keeps the budget."""
-    allowed = [one for one in results if one.false_pages_an_hour <= budget]
-    best = max(allowed, key=lambda one: one.recall, default=None)
+    """Return the best recall with at most ``budget`` false alerts per hour; None if no threshold keeps the budget."""
+    results_within = [result for result in results if result.false_pages_an_hour <= budget]
+    best = max(results_within, key=lambda result: result.recall, default=None)
     return located_metrics(best.runs).overall.recall if best else None
 
 
 def false_pages_at_recall(results: Sequence[ThresholdResult], recall: float) -> Estimate | None:
-    """Fewest false alerts per hour with at least this recall. None if no threshold reaches it."""
-    enough = [one for one in results if one.recall >= recall]
-    best = min(enough, key=lambda one: one.false_pages_an_hour, default=None)
+    """Return the fewest false alerts per hour with at least this recall; None if no threshold reaches it."""
+    results_above = [result for result in results if result.recall >= recall]
+    best = min(results_above, key=lambda result: result.false_pages_an_hour, default=None)
     return located_metrics(best.runs).false_pages_an_hour if best else None
 
 
 def _threshold_result(runs: Sequence[LocatedRun]) -> ThresholdResult:
-    found = [outcome.page is not None for run in runs for outcome in fault_outcomes(run)]
+    is_found = [outcome.page is not None for run in runs for outcome in fault_outcomes(run)]
     hours = sum((run.end - run.begin).total_seconds() for run in runs) / 3600
-    false = sum(len(false_pages(run)) for run in runs)
-    return ThresholdResult(tuple(runs), float(np.mean(found)) if found else 0.0, false / hours if hours else 0.0)
+    false_count = sum(len(false_pages(run)) for run in runs)
+    return ThresholdResult(
+        tuple(runs), float(np.mean(is_found)) if is_found else 0.0, false_count / hours if hours else 0.0
+    )

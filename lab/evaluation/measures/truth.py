@@ -1,4 +1,4 @@
-"""Ground truth of a recording: a label for each snapshot, and its incidents."""
+"""A recording's ground truth: a label for each snapshot, and incidents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FAULT, NORMAL, UNSCORED, TAIL = 1, 0, -1, -2  # labels; the tail follows the last incident and is not labelled
-GUARD = timedelta(minutes=2)  # after an incident of a stream: an alarm there counts as found, silence is not an error
+GUARD = timedelta(minutes=2)  # after a stream's incident: an alarm there counts as found, no alarm is no error
 TICK = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Form(StrEnum):
-    """The form of a recording: it decides what can be measured.
+    """A recording's form, which decides what can be measured.
 
     ``STREAM``: one application, incidents in continuous time. ``SEGMENTS``: pieces whose first snapshot is normal, the
     second ambiguous and the others faulty; detection there proves nothing. ``LOCATED``: incidents that name the
@@ -41,9 +41,9 @@ class Span:
     Attributes:
         start, end: first and last instant with it.
         culprit: node id; None if unknown.
-        symptom: metric that shows it, if the recording names it.
+        symptom: metric that shows it; empty if unknown.
         segment: first and last instant of its piece, only for ``SEGMENTS``.
-        guarded_until: end of its guard, if known better than ``end`` plus the usual guard.
+        guarded_until: end of its guard; None: the usual guard after ``end``.
     """
 
     start: datetime
@@ -57,7 +57,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The snapshots of an incident, by index: inside it, and wider, in which an alarm finds it."""
+    """An incident's snapshots, by index: ``inside`` it, and ``wide``, in which an alarm finds it."""
 
     span: Span
     inside: Ints
@@ -69,14 +69,12 @@ class GroundTruth:
     """A recording with its labels.
 
     Attributes:
-        form: see :class:`Form`.
-        times: of its snapshots, microseconds since 1970, int64 ``[T]``.
+        times: of the snapshots, microseconds since 1970, int64 ``[T]``.
         step: usual time between two snapshots.
-        services: node ids.
-        labels: int64 ``[T]``, of ``FAULT``, ``NORMAL``, ``UNSCORED``, ``TAIL``.
-        windows: of its incidents, by start.
+        labels: int64 ``[T]``: ``FAULT``, ``NORMAL``, ``UNSCORED`` or ``TAIL``.
+        windows: of the incidents, by start.
         first_rows: the normal snapshot of each segment.
-        faults: of the form ``LOCATED``.
+        faults: only for ``LOCATED``.
         silent: bool ``[T]``; whether telemetry is missing by plan, or was until ``GRACE`` ago.
         begin: earlier snapshots are not evaluated.
     """
@@ -95,7 +93,7 @@ class GroundTruth:
 
     @property
     def breaks(self) -> Flags:
-        """Whether time jumps by more than one and a half steps just before a snapshot; ``[T]``."""
+        """Whether time jumps by more than one and a half steps before each snapshot; ``[T]``."""
         return np.diff(self.times, prepend=self.times[:1]) > 1.5 * self.step / TICK
 
     def instant(self, index: int) -> datetime:
@@ -119,11 +117,10 @@ def ground_truth(
     """Label every snapshot of a recording.
 
     Args:
-        name, form, times, step, services, faults: as in :class:`GroundTruth`.
-        guard: after each, cut short by the next one.
+        guard: after each incident, cut short by the next one.
         unscored: first and last instants of spans with doubtful labels.
         silences: first instant without some telemetry, and the first with it again.
-        begin: earlier incidents and snapshots are left out, for instance because the detectors learn from them.
+        begin: earlier incidents and snapshots are left out, for example because the detectors learn from them.
 
     Raises:
         ValueError: a segment has fewer than three snapshots.
@@ -143,13 +140,15 @@ def ground_truth(
     if form is Form.STREAM and spans:
         labels[at > microseconds(max(span.end for span in spans) + guard)] = TAIL
     for first_doubt, last_doubt in [*unscored, (_EPOCH, begin - TICK)]:
-        doubtful = _within(at, first_doubt, last_doubt)
-        labels[doubtful] = np.where(labels[doubtful] == FAULT, FAULT, UNSCORED)
-    kept = tuple(fault for fault in faults if fault.start >= begin)
+        rows = _within(at, first_doubt, last_doubt)
+        labels[rows] = np.where(labels[rows] == FAULT, FAULT, UNSCORED)
+    evaluated_faults = tuple(fault for fault in faults if fault.start >= begin)
     silent = np.zeros(len(at), np.bool_)
-    for fell_silent, back in silences:
-        silent[_within(at, fell_silent, back - TICK + GRACE)] = True
-    return GroundTruth(name, form, at, step, frozenset(services), labels, tuple(windows), first, kept, silent, begin)
+    for begin_of_silence, back in silences:
+        silent[_within(at, begin_of_silence, back - TICK + GRACE)] = True
+    return GroundTruth(
+        name, form, at, step, frozenset(services), labels, tuple(windows), first, evaluated_faults, silent, begin
+    )
 
 
 def microseconds(time: datetime) -> int:

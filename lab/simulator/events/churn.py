@@ -1,4 +1,4 @@
-"""Plan benign changes."""
+"""Plans benign changes."""
 
 import numpy as np
 
@@ -21,9 +21,9 @@ FACTORS: dict[ChangeKind, tuple[float, float]] = {
     "scale_in": (0.6, 0.85),
 }
 ROLLED_BACK = 0.1  # share of deploys that are rolled back
-SLOW_VERSION = (1.08, 1.2)  # factor on the service time of a version that is rolled back
+SLOW_VERSION = (1.08, 1.2)  # factor on a rolled-back version's service time
 ROLLBACK_AFTER = (12, 30)  # snapshots
-MOST_RETIRED = 0.05  # share of the services
+MOST_RETIRED = 0.05  # maximum share of the services
 
 
 def plan_churn(
@@ -31,29 +31,31 @@ def plan_churn(
 ) -> tuple[BenignChange, ...]:
     """Draw about ``expected`` benign changes, independent of faults. A latent service joins at most once."""
     services = mesh.services
-    spare = ~mesh.topology.latent & (services.replicas >= 3) & (mesh.usual_utilisation * 1.4 / 0.7 < SAFE)
-    left = {
+    can_shrink = ~mesh.topology.latent & (services.replicas >= 3) & (mesh.usual_utilisation * 1.4 / 0.7 < SAFE)
+    pools = {
         kind: list(rng.permutation(eligible_services(mesh, kind))) for kind in ("new_service", "deletion", "canary")
     }
-    left["deletion"] = left["deletion"][: max(1, round(MOST_RETIRED * len(left["deletion"])))]
-    retired = {mesh.topology.node_ids[i] for i in left["deletion"]}
+    pools["deletion"] = pools["deletion"][: max(1, round(MOST_RETIRED * len(pools["deletion"])))]
+    leaving = {mesh.topology.node_ids[i] for i in pools["deletion"]}
     kinds = list(MIX)
     changes: list[BenignChange] = []
     for at in np.sort(rng.integers(0, snapshots, rng.poisson(expected))):
         kind = kinds[int(rng.choice(len(kinds), p=list(MIX.values())))]
-        able = np.flatnonzero(spare) if kind == "scale_in" and spare.any() else eligible_services(mesh, "deploy")
+        eligible = (
+            np.flatnonzero(can_shrink) if kind == "scale_in" and can_shrink.any() else eligible_services(mesh, "deploy")
+        )
         low, high = FACTORS.get(kind, (1.0, 1.0))
-        size, drawn, backed, later = float(rng.uniform(low, high)), int(rng.choice(able)), *rng.random(2)
-        if kind in left:
-            if not left[kind]:
+        size, row, rollback_draw, shape_draw = float(rng.uniform(low, high)), int(rng.choice(eligible)), *rng.random(2)
+        if kind in pools:
+            if not pools[kind]:
                 continue
-            drawn = int(left[kind].pop())
-        service = mesh.topology.node_ids[drawn]
-        if kind not in left and service in retired:
+            row = int(pools[kind].pop())
+        service = mesh.topology.node_ids[row]
+        if kind not in pools and service in leaving:
             continue
-        if kind == "deploy" and backed < ROLLED_BACK:
-            slow = SLOW_VERSION[0] + later * (SLOW_VERSION[1] - SLOW_VERSION[0])
-            after = int(at) + ROLLBACK_AFTER[0] + int(later * (ROLLBACK_AFTER[1] - ROLLBACK_AFTER[0]))
+        if kind == "deploy" and rollback_draw < ROLLED_BACK:
+            slow = SLOW_VERSION[0] + shape_draw * (SLOW_VERSION[1] - SLOW_VERSION[0])
+            after = int(at) + ROLLBACK_AFTER[0] + int(shape_draw * (ROLLBACK_AFTER[1] - ROLLBACK_AFTER[0]))
             changes.append(BenignChange("deploy", service, int(at), slow))
             changes.append(BenignChange("deploy", service, after, 1.0 / slow, "rollback to the previous image"))
             continue

@@ -1,4 +1,4 @@
-"""Faults with a known culprit: how each changes the physics of the mesh. Symptoms follow from the simulation."""
+"""Faults with a known culprit, and their effects on the mesh's physics. Symptoms follow from the simulation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class FaultSpec:
 
     Attributes:
         sizes: severity at each of ``LEVELS``.
-        metric: metric that shows the fault, at the culprit or at the calls into it.
+        metric: metric that shows the fault, at the culprit or at calls into it.
         words: description for people.
         share: whether the severity is a share, 0 to 1.
     """
@@ -44,7 +44,7 @@ class FaultSpec:
 
     @property
     def levels(self) -> dict["Level", float]:
-        """Size of each level; a fault with only one size is critical."""
+        """Size by level; a fault with only one size is critical."""
         return dict(zip(LEVELS, self.sizes, strict=True)) if len(set(self.sizes)) > 1 else {"critical": self.sizes[-1]}
 
 
@@ -93,9 +93,9 @@ CATALOGUE: dict[FaultKind, FaultSpec] = {
     ),
 }
 KINDS: tuple[FaultKind, ...] = tuple(CATALOGUE)
-DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: known.sizes[1] for kind, known in CATALOGUE.items()}
+DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: spec.sizes[1] for kind, spec in CATALOGUE.items()}
 UNLIMITED = 1e9
-GREY_LOSS = 0.02  # share of attempts that a grey edge loses per median that it adds, at most a quarter
+GREY_LOSS = 0.02  # share of lost attempts per median that a grey edge adds, at most a quarter
 NEARLY_FULL = 0.8  # memory use above which garbage collection takes time
 COLLECTION_SLOWDOWN = 4.0  # extra work at full memory, as a factor
 
@@ -105,10 +105,9 @@ class Fault:
     """A fault at one service, the culprit.
 
     Attributes:
-        kind: kind of fault; see ``CATALOGUE``.
-        service: node id of the culprit; for a grey edge the callee, for a misroute one of the callers.
+        service: the culprit's node id; for a grey edge the callee, for a misroute one of the callers.
         start, end: the fault is active in the snapshots start <= index < end.
-        severity: None for the default of its kind.
+        severity: None: its kind's default.
     """
 
     kind: FaultKind
@@ -126,8 +125,8 @@ class Fault:
             object.__setattr__(self, "severity", DEFAULT_SEVERITY[self.kind])
         share = CATALOGUE[self.kind].share
         if self.size <= 0 or (share and self.size > 1):
-            expected = "a share above 0 up to 1" if share else "a number above 0"
-            raise ValueError(f"severity: expected {expected} for {self.kind}, got {self.size}")
+            requirement = "a share above 0 up to 1" if share else "a number above 0"
+            raise ValueError(f"severity: expected {requirement} for {self.kind}, got {self.size}")
 
     @property
     def size(self) -> float:
@@ -135,14 +134,14 @@ class Fault:
 
     @property
     def level(self) -> Level:
-        """The highest of ``LEVELS`` whose size it reaches; ``minor`` if it reaches none."""
-        reached = sum(self.size >= 0.99 * size for size in CATALOGUE[self.kind].sizes)
-        return LEVELS[max(0, reached - 1)]
+        """The highest level whose size it reaches; ``minor`` if it reaches none."""
+        rank = sum(self.size >= 0.99 * size for size in CATALOGUE[self.kind].sizes)
+        return LEVELS[max(0, rank - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class _ActiveFault:
-    """A fault in one tick: position of the culprit, and the elapsed share of its duration."""
+    """A fault in one tick: the culprit's position, and the elapsed share of its duration."""
 
     mesh: MeshPhysics
     fault: Fault
@@ -161,11 +160,11 @@ def apply_faults(
 
 
 def candidates(mesh: MeshPhysics, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
-    """Positions of services at which a fault of this kind has an effect; empty if there is none.
+    """Return the positions of services where a fault of this kind has an effect; empty if there is none.
 
-    All need traffic. The culprit of a retry storm also needs a callee that
-    it can nearly overload. It must not be able to take down a shared service or the entry of a third of the traffic,
-    because the whole mesh would fail. If no service qualifies, any service with calls is a candidate.
+    All need traffic. A retry storm's culprit also needs a callee that it can nearly overload. It must not be able to
+    take down a shared service, or an entry with a third of the traffic, because the whole mesh would fail. If no
+    service qualifies, any service with calls is a candidate.
     """
     topology = mesh.topology
     busy = mesh.usual_rate >= min(minimum_rate, float(mesh.usual_rate.max()))
@@ -186,7 +185,7 @@ def candidates(mesh: MeshPhysics, kind: FaultKind, minimum_rate: float = 5.0) ->
 
 
 def possible_culprits(mesh: MeshPhysics, position: Mapping[str, int], fault: Fault) -> Ints:
-    """Positions of all correct culprits: the culprit, and services that telemetry cannot tell from it."""
+    """Return the positions of all correct answers: the culprit, and services that telemetry cannot tell from it."""
     at = position[fault.service]
     topology = mesh.topology
     if fault.kind == "misroute":
@@ -253,7 +252,6 @@ def _leak(active: _ActiveFault, now: Conditions) -> Conditions:
 
 
 def _saturate(active: _ActiveFault, now: Conditions) -> Conditions:
-    # The work takes longer by the share that the other process takes.
     slower = 1.0 / (1.0 - min(active.fault.size, 0.95))
     return replace(now, cpu_time=_with(now.cpu_time, active.at, now.cpu_time[active.at] * slower))
 
@@ -267,15 +265,15 @@ def _remove(active: _ActiveFault, now: Conditions) -> Conditions:
 def _misroute(active: _ActiveFault, now: Conditions) -> Conditions:
     calls = active.mesh.misroutes[_misroute_row(active.mesh, active.at)]
     share = active.fault.size
-    carried = now.carried.copy()
-    carried[calls[2:]] = share * carried[calls[:2]]
-    carried[calls[:2]] *= 1.0 - share
-    return replace(now, carried=carried)
+    shares = now.carried.copy()
+    shares[calls[2:]] = share * shares[calls[:2]]
+    shares[calls[:2]] *= 1.0 - share
+    return replace(now, carried=shares)
 
 
 def _degrade(active: _ActiveFault, now: Conditions) -> Conditions:
-    left = min(1.0, active.mesh.usual_utilisation[active.at] / active.fault.size)
-    return replace(now, capacity=_with(now.capacity, active.at, now.capacity[active.at] * left))
+    remaining = min(1.0, active.mesh.usual_utilisation[active.at] / active.fault.size)
+    return replace(now, capacity=_with(now.capacity, active.at, now.capacity[active.at] * remaining))
 
 
 def _slow_one_call(active: _ActiveFault, now: Conditions) -> Conditions:
@@ -301,14 +299,14 @@ _EFFECTS: dict[FaultKind, Callable[[_ActiveFault, Conditions], Conditions]] = {
 }
 
 
-def _with(values: Floats, at: Any, new: Any) -> Floats:
-    changed = values.copy()
-    changed[at] = new
-    return changed
+def _with(values: Floats, at: Any, value: Any) -> Floats:
+    result = values.copy()
+    result[at] = value
+    return result
 
 
 def _calls_into(mesh: MeshPhysics, at: int) -> Ints:
-    """Calls into a service that are not latent, busiest first."""
+    """Return the calls into a service, busiest first, without latent calls."""
     topology = mesh.topology
     calls = np.flatnonzero((topology.destination == at) & ~topology.latent_calls)
     flow = mesh.usual_rate[topology.source[calls]] * topology.calls_per_request[calls]
@@ -316,12 +314,12 @@ def _calls_into(mesh: MeshPhysics, at: int) -> Ints:
 
 
 def _partitioned_calls(mesh: MeshPhysics, at: int) -> Ints:
-    """Every second call into a service, in order of traffic."""
+    """Return every second call into a service, in order of traffic."""
     return _calls_into(mesh, at)[::2]
 
 
 def _grey_call(mesh: MeshPhysics, at: int) -> int:
-    """The busiest call into a service."""
+    """Return the busiest call into a service."""
     calls = _calls_into(mesh, at)
     if not len(calls):
         raise ValueError(f"grey_edge: no service calls {mesh.topology.node_ids[at]!r}; choose one of candidates()")
@@ -329,7 +327,7 @@ def _grey_call(mesh: MeshPhysics, at: int) -> int:
 
 
 def _misroute_row(mesh: MeshPhysics, at: int) -> int:
-    """Row of ``mesh.misroutes`` whose first caller is ``at``."""
+    """Return the row of ``mesh.misroutes`` whose first caller is ``at``."""
     rows = np.flatnonzero(mesh.topology.source[mesh.misroutes[:, 0]] == at)
     if not len(rows):
         raise ValueError(

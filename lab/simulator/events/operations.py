@@ -24,14 +24,14 @@ REASONS: dict[ChangeKind, str] = {
     "node_drain": "node drained for maintenance",
 }
 
-RESTART_SECONDS = 40.0  # duration of one batch of a rollout
-BATCHES = 4  # a rollout restarts at most a quarter of the replicas at a time, as Kubernetes does by default
-START_SECONDS = 45.0  # from scaling out until the new replicas serve
-REACTION_SECONDS = 60.0  # averaging time of the autoscaler
+RESTART_SECONDS = 40.0  # duration of a rollout's batch
+BATCHES = 4  # per rollout: at most a quarter of the replicas restart at a time, as in Kubernetes by default
+START_SECONDS = 45.0  # until new replicas serve
+REACTION_SECONDS = 60.0  # the autoscaler's averaging time
 QUIET_SECONDS = 300.0  # low load before the autoscaler removes a replica
-TARGET = 0.6  # target utilisation of the autoscaler
+TARGET = 0.6  # the autoscaler's target utilisation
 SAFE = 0.55  # utilisation above which operators do not scale in
-STAGES = 4  # shares of the traffic that a canary takes in turn
+STAGES = 4  # of a canary, each with a larger share of the traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class BenignChange:
             with a replica on the host of this service restart that replica.
         service: node id.
         at: index of the snapshot in which it begins.
-        factor: for a deploy or a canary, factor on the service time of the new version; for scaling, on the replicas.
-            None for the default.
-        reason: reason of the planned change that announces it.
-        errors: for a deploy or a canary, share of requests that fail in the new version. The next deploy ends it.
-        stages: for a canary, how many of its four shares it takes. With fewer, all traffic returns to the old version.
+        factor: for a deploy or a canary, factor on the new version's service time; for scaling, on the replicas.
+            None: the default.
+        reason: reason in the planned change that announces it.
+        errors: for a deploy or a canary, share of requests that fail in the new version, until the next deploy.
+        stages: for a canary, number of stages before it stops; below four, all traffic returns to the old version.
     """
 
     kind: ChangeKind
@@ -85,7 +85,7 @@ class ColdStart:
     seconds: float
 
     def stall(self, batches: int, ticks: int, interval: float) -> float:
-        """Factor on the service time if one of ``batches`` started this many ticks ago."""
+        """Return the factor on the service time if one of ``batches`` started this many ticks ago."""
         return 1.0 + self.strength / batches if ticks < max(1, round(self.seconds / interval)) else 1.0
 
 
@@ -94,9 +94,9 @@ class Rollout:
     """A deploy in progress.
 
     Attributes:
-        service: position of the service.
+        service: its position.
         done: ticks since the start.
-        batches, batch_ticks: number of batches, and ticks per batch.
+        batch_ticks: ticks per batch.
         factor: factor on the service time afterwards.
         restarts: batches after which it ends, if fewer than ``batches``.
         errors: share of requests that fail in the new version; None: the version stays.
@@ -117,7 +117,7 @@ class Fleet:
 
     Attributes:
         replicas: replicas that serve.
-        fewest: lower limit of the autoscaler; manual scaling changes it.
+        fewest: the autoscaler's lower limit; manual scaling changes it.
         ordered, due: requested replicas, and ticks until they serve; 0 if none are requested.
         busy: average utilisation.
         quiet: ticks of low load in a row.
@@ -140,7 +140,7 @@ class Fleet:
 
 
 def first_fleet(mesh: MeshPhysics, rng: np.random.Generator) -> Fleet:
-    """The fleet at the start of a run, with processes of random age."""
+    """Return the fleet at the start of a run, with processes of random age."""
     replicas = mesh.services.replicas
     zeros = np.zeros_like(replicas)
     age = rng.exponential(30.0, len(replicas))
@@ -176,7 +176,7 @@ def begin_changes(
 
 
 def effective_capacity(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[Floats, Floats, Floats]:
-    """Serving replicas, factor on the service time, and factor of cold starts, ``[N]`` each.
+    """Return serving replicas, factor on the service time, and factor of cold starts, ``[N]`` each.
 
     A new replica starts before an old one stops (maxSurge), so capacity drops by less than one replica.
     """
@@ -190,23 +190,24 @@ def effective_capacity(fleet: Fleet, cold: ColdStart, interval: float) -> tuple[
 
 
 def version_errors(fleet: Fleet) -> Floats:
-    """Share of requests that fail because of the versions that serve now, ``[N]``."""
+    """Return the share of requests that fail because of the serving versions, ``[N]``."""
     errors = fleet.errors
     for rollout in (rollout for rollout in fleet.rollouts if rollout.errors is not None):
-        i, done = rollout.service, rollout.done / (rollout.batches * rollout.batch_ticks)
+        i, progress = rollout.service, rollout.done / (rollout.batches * rollout.batch_ticks)
         errors = errors.copy()
-        errors[i] += done * ((rollout.errors or 0.0) - errors[i])
+        errors[i] += progress * ((rollout.errors or 0.0) - errors[i])
     return errors
 
 
 def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
-    """One tick of rollouts, process ages and the autoscaler (Kubernetes' rule: ceil(replicas x load / target))."""
+    """Advance rollouts, process ages and the autoscaler (Kubernetes' rule: ceil(replicas x load / target))
+    by a tick."""
     speed, errors, age = fleet.speed.copy(), fleet.errors.copy(), fleet.age_hours + interval / 3600.0
     rollouts = []
     for rollout in fleet.rollouts:
-        left = rollout.batches * rollout.batch_ticks - rollout.done
-        age[rollout.service] *= 1.0 - 1.0 / left
-        if left > 1 and rollout.done + 1 < rollout.restarts * rollout.batch_ticks:
+        ticks = rollout.batches * rollout.batch_ticks - rollout.done
+        age[rollout.service] *= 1.0 - 1.0 / ticks
+        if ticks > 1 and rollout.done + 1 < rollout.restarts * rollout.batch_ticks:
             rollouts.append(replace(rollout, done=rollout.done + 1))
         else:
             speed[rollout.service] *= rollout.factor
@@ -217,29 +218,29 @@ def advance(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: floa
 
 
 def _autoscale(mesh: MeshPhysics, fleet: Fleet, utilisation: Floats, interval: float) -> Fleet:
-    arrived = fleet.due == 1
-    replicas = np.where(arrived, fleet.ordered, fleet.replicas)
+    has_arrived = fleet.due == 1
+    replicas = np.where(has_arrived, fleet.ordered, fleet.replicas)
     due = np.maximum(fleet.due - 1, 0)
     weight = 1.0 - math.exp(-interval / REACTION_SECONDS)
     busy = fleet.busy + weight * (np.minimum(utilisation, 1.0) - fleet.busy)
-    automatic = (mesh.services.max_replicas > mesh.services.replicas) & (due == 0) & ~arrived
-    wanted = np.minimum(np.ceil(replicas * busy / TARGET - 0.1), np.maximum(mesh.services.max_replicas, replicas))
-    more = automatic & (wanted > replicas)
-    low = automatic & (replicas > fleet.fewest) & (busy * replicas / np.maximum(replicas - 1, 1) < 0.9 * TARGET)
-    quiet = np.where(low, fleet.quiet + 1, 0)
-    fewer = quiet * interval >= QUIET_SECONDS
+    is_free = (mesh.services.max_replicas > mesh.services.replicas) & (due == 0) & ~has_arrived
+    target = np.minimum(np.ceil(replicas * busy / TARGET - 0.1), np.maximum(mesh.services.max_replicas, replicas))
+    grows = is_free & (target > replicas)
+    is_low = is_free & (replicas > fleet.fewest) & (busy * replicas / np.maximum(replicas - 1, 1) < 0.9 * TARGET)
+    quiet = np.where(is_low, fleet.quiet + 1, 0)
+    shrinks = quiet * interval >= QUIET_SECONDS
     return replace(
         fleet,
-        replicas=np.where(fewer, replicas - 1, replicas),
-        ordered=np.where(more, wanted, fleet.ordered),
-        due=np.where(more, max(1, round(START_SECONDS / interval)), due),
+        replicas=np.where(shrinks, replicas - 1, replicas),
+        ordered=np.where(grows, target, fleet.ordered),
+        due=np.where(grows, max(1, round(START_SECONDS / interval)), due),
         busy=busy,
-        quiet=np.where(fewer, 0, quiet),
+        quiet=np.where(shrinks, 0, quiet),
     )
 
 
 def _replicas_after(change: BenignChange, replicas: float, busy: float) -> float:
-    wanted = round(replicas * change.size)
+    target = round(replicas * change.size)
     if change.kind == "scale_out":
-        return max(replicas + 1, wanted)
-    return min(replicas, max(1, wanted, math.ceil(replicas * busy / SAFE)))
+        return max(replicas + 1, target)
+    return min(replicas, max(1, target, math.ceil(replicas * busy / SAFE)))

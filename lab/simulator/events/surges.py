@@ -11,8 +11,8 @@ from lab.simulator.physics.queueing import Floats
 SLOT_SECONDS = 3600.0  # a namespace has at most one crowd in each slot
 CROWD = (1.5, 2.5)  # peak load over the usual load
 CROWD_MINUTES = (10.0, 30.0)  # duration; the load rises in the first quarter and falls in the second half
-FULL = 0.7  # limit on the utilisation that crowds and batches cause
-AT_PEAK = 1.35  # load of the busiest hour over the mean
+FULL = 0.7  # limit on utilisation under crowds and batches
+AT_PEAK = 1.35  # the busiest hour's load over the mean
 BATCH = (3.0, 8.0)  # calls during a batch over the usual
 BATCH_MINUTES = (5.0, 10.0, 15.0, 30.0, 60.0)
 BATCH_SECONDS = 30.0
@@ -39,51 +39,50 @@ class Crowd:
     factor: float
 
     def load(self, index: int) -> float:
-        """Factor on the requests from outside: rises in the first quarter, falls in the second half."""
-        done = (index - self.start) / self.ticks
-        return 1.0 + (self.factor - 1.0) * float(np.clip(min(done * 4.0, (1.0 - done) * 2.0), 0.0, 1.0))
+        """Return the factor on requests from outside: it rises in the first quarter and falls in the second half."""
+        elapsed = (index - self.start) / self.ticks
+        return 1.0 + (self.factor - 1.0) * float(np.clip(min(elapsed * 4.0, (1.0 - elapsed) * 2.0), 0.0, 1.0))
 
 
 def draw_batches(spec: MeshSpec, mesh: MeshPhysics, rng: np.random.Generator) -> Batches:
-    """Choose calls to services without calls of their own; the factor stays within their capacity."""
+    """Choose calls to services without calls of their own, with factors within their capacity."""
     topology = mesh.topology
     to = topology.destination
     is_leaf = np.bincount(topology.source[~topology.latent_calls], minlength=len(mesh.usual_rate)) == 0
     flow = mesh.usual_rate[topology.source] * topology.calls_per_request
     room = FULL / np.maximum(mesh.usual_utilisation[to], 1e-9) - AT_PEAK
-    most = 1.0 + room * mesh.usual_rate[to] / np.maximum(flow, 1e-9)
-    able = np.flatnonzero(is_leaf[to] & ~topology.latent_calls & ~topology.shared[to] & (most > BATCH[0]))
-    _, one_each = np.unique(to[able], return_index=True)  # at most one batch per service
-    able = able[one_each]
-    chosen = rng.permutation(able)[: round(spec.batches * spec.services)]
-    period = np.maximum(np.round(rng.choice(BATCH_MINUTES, len(chosen)) * 60.0 / spec.interval_seconds), 2)
+    limit = 1.0 + room * mesh.usual_rate[to] / np.maximum(flow, 1e-9)
+    able = np.flatnonzero(is_leaf[to] & ~topology.latent_calls & ~topology.shared[to] & (limit > BATCH[0]))
+    _, first_rows = np.unique(to[able], return_index=True)  # at most one batch per service
+    able = able[first_rows]
+    calls = rng.permutation(able)[: round(spec.batches * spec.services)]
+    period = np.maximum(np.round(rng.choice(BATCH_MINUTES, len(calls)) * 60.0 / spec.interval_seconds), 2)
     return Batches(
-        chosen,
-        np.minimum(rng.uniform(*BATCH, len(chosen)), most[chosen]),
+        calls,
+        np.minimum(rng.uniform(*BATCH, len(calls)), limit[calls]),
         period.astype(np.int64),
-        rng.integers(0, 1 << 30, len(chosen)) % period.astype(np.int64),
+        rng.integers(0, 1 << 30, len(calls)) % period.astype(np.int64),
         max(1, round(BATCH_SECONDS / spec.interval_seconds)),
     )
 
 
 def slot_ticks(spec: MeshSpec) -> int:
-    """Ticks in an hour."""
+    """Return the ticks in an hour."""
     return max(4, round(SLOT_SECONDS / spec.interval_seconds))
 
 
 def draw_crowds(spec: MeshSpec, mesh: MeshPhysics, slot: int) -> tuple[Crowd, ...]:
-    """The crowds that begin in an hour of the run; the same for each call."""
+    """Return the crowds that begin in an hour of the run; equal for each call."""
     rng = np.random.default_rng(np.random.SeedSequence(spec.seed, spawn_key=(8, slot + (1 << 20))))
     hour = slot_ticks(spec)
     namespaces = int(mesh.topology.namespace.max()) + 1
-    comes = rng.random(namespaces) < spec.crowds_per_day * SLOT_SECONDS / 86_400.0
+    has_crowd = rng.random(namespaces) < spec.crowds_per_day * SLOT_SECONDS / 86_400.0
     start, length, height = rng.random((3, namespaces))
     crowds = []
-    for namespace in np.flatnonzero(comes)[:1]:  # one at a time, because two together could exceed the capacity
+    for namespace in np.flatnonzero(has_crowd)[:1]:  # one at a time, because two together could exceed the capacity
         minutes = CROWD_MINUTES[0] + length[namespace] * (CROWD_MINUTES[1] - CROWD_MINUTES[0])
         ticks = min(max(4, round(minutes * 60.0 / spec.interval_seconds)), hour)
-        wanted = CROWD[0] + height[namespace] * (CROWD[1] - CROWD[0])
-        factor = min(wanted, _most(mesh, int(namespace)))
+        factor = min(CROWD[0] + height[namespace] * (CROWD[1] - CROWD[0]), _max_factor(mesh, int(namespace)))
         if factor >= CROWD[0]:
             at = slot * hour + int(start[namespace] * max(hour - ticks, 0))
             crowds.append(Crowd(int(namespace), at, ticks, factor))
@@ -95,23 +94,27 @@ def surge(mesh: MeshPhysics, crowds: tuple[Crowd, ...], batches: Batches, index:
     entry = now.entry
     for crowd in crowds:
         entry = np.where(mesh.topology.namespace == crowd.namespace, entry * crowd.load(index), entry)
-    running = (index + batches.offset) % batches.period < batches.ticks
-    if running.any():
+    is_running = (index + batches.offset) % batches.period < batches.ticks
+    if is_running.any():
         calls = now.calls_per_request.copy()
-        calls[batches.call[running]] *= batches.factor[running]
+        calls[batches.call[is_running]] *= batches.factor[is_running]
         now = replace(now, calls_per_request=calls)
     return replace(now, entry=entry)
 
 
-def _most(mesh: MeshPhysics, namespace: int) -> float:
-    """Largest factor on the load from one namespace that keeps all services within capacity."""
+def _max_factor(mesh: MeshPhysics, namespace: int) -> float:
+    """Return the largest factor on a namespace's load that keeps all services within capacity."""
     topology = mesh.topology
     rate = np.where(topology.namespace == namespace, mesh.services.entry, 0.0)
-    carried = topology.calls_per_request * ~topology.latent_calls
+    calls_per_request = topology.calls_per_request * ~topology.latent_calls
     for calls in topology.call_slices:
         to = topology.destination[calls]
-        rate += np.bincount(to, rate[topology.source[calls]] * carried[calls], len(rate))
+        rate += np.bincount(to, rate[topology.source[calls]] * calls_per_request[calls], len(rate))
     share = rate / np.maximum(mesh.usual_rate, 1e-9)
     room = FULL / np.maximum(mesh.usual_utilisation, 1e-9) - AT_PEAK
-    reached = share > 1e-6
-    return 1.0 + float((np.maximum(room[reached], 0.0) / share[reached] / AT_PEAK).min()) if reached.any() else 1.0
+    is_reached = share > 1e-6
+    return (
+        1.0 + float((np.maximum(room[is_reached], 0.0) / share[is_reached] / AT_PEAK).min())
+        if is_reached.any()
+        else 1.0
+    )

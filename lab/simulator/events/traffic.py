@@ -1,4 +1,4 @@
-"""Shifts of the traffic from outside: outages in front of the mesh, marketing peaks, returns after an outage."""
+"""Shifts in the traffic from outside: outages in front of the mesh, marketing peaks, returns after an outage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,13 @@ EVERYWHERE = "*"
 
 @dataclass(frozen=True, slots=True)
 class TrafficShift:
-    """Requests from outside are ``factor`` times the usual.
+    """A period with ``factor`` times the usual requests from outside.
 
     Attributes:
         factor: 0 or more; 0: no request arrives.
         start, end: the shift is active in the snapshots start <= index < end.
-        rise: snapshots at its start over which it builds up; 1: at once.
-        fall: snapshots at its end over which it goes back; 1: at once.
-        scope: ``*`` for the mesh, ``namespace/*``, or the node id of one entry point.
+        rise, fall: snapshots over which it builds up and goes back; 1: at once.
+        scope: ``*`` for the mesh, ``namespace/*``, or an entry point's node id.
     """
 
     factor: float
@@ -49,10 +48,10 @@ class TrafficShift:
 
 
 def entries_of(topology: Topology, scope: str) -> NDArray[np.bool_]:
-    """Which services receive the requests of a scope from outside, ``[N]``.
+    """Return whether each service is an entry point in a scope, ``[N]``.
 
     Raises:
-        ValueError: if no entry point is in the scope.
+        ValueError: no entry point is in the scope.
     """
     gateways: NDArray[np.bool_] = (topology.layer == 0) & ~topology.latent
     if scope != EVERYWHERE:
@@ -65,7 +64,7 @@ def entries_of(topology: Topology, scope: str) -> NDArray[np.bool_]:
 
 
 def shift_traffic(topology: Topology, shifts: Sequence[TrafficShift], index: int, entry: Floats) -> Floats:
-    """Requests from outside in one tick, 1/s, ``[N]``."""
+    """Return the requests from outside in one tick, 1/s, ``[N]``."""
     for shift in shifts:
         if (load := shift.load(index)) != 1.0:
             entry = np.where(entries_of(topology, shift.scope), entry * load, entry)

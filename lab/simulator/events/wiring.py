@@ -9,11 +9,11 @@ from lab.simulator.events.operations import STAGES, WIRING_KINDS, BenignChange, 
 from lab.simulator.mesh.topology import Ints, Topology
 from lab.simulator.physics.propagation import Conditions, MeshPhysics
 
-JOIN_TICKS = 8  # over which callers start to use a new service
-DRAIN_TICKS = 2  # from the announcement of a retirement until the service is gone
+JOIN_TICKS = 8  # in which callers start to use a new service
+DRAIN_TICKS = 2  # from a retirement's announcement until the service is gone
 CANARY_SHARES = (0.1, 0.25, 0.5, 1.0)
 STAGE_TICKS = 12  # of each share
-RETURN_TICKS = 4  # in which traffic returns from the canary to the service, which has the new version then
+RETURN_TICKS = 4  # in which traffic returns from the canary to the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Calls:
 
     @classmethod
     def of(cls, topology: Topology) -> "Calls":
-        """Sort the calls once, so that the calls of a service are found by binary search."""
+        """Sort the calls once, for binary searches by service."""
         return cls(topology, np.argsort(topology.destination, kind="stable"))
 
     def into(self, service: int) -> Ints:
@@ -38,7 +38,7 @@ class Calls:
 
 
 def eligible_services(mesh: MeshPhysics, kind: ChangeKind) -> Ints:
-    """Positions of services that a change of this kind can affect."""
+    """Return the positions of services that a change of this kind can affect."""
     topology = mesh.topology
     if kind == "new_service":
         return mesh.newcomers
@@ -55,7 +55,7 @@ def check(mesh: MeshPhysics, change: BenignChange, service: int, earlier: Sequen
     """Check that a change is possible.
 
     Raises:
-        ValueError: if the service does not suit this kind of change, or the change is scheduled already.
+        ValueError: the service is not eligible, or the change is scheduled already.
     """
     if change.kind not in WIRING_KINDS:
         return
@@ -78,32 +78,32 @@ def rewire(
     position: Mapping[str, int],
     now: Conditions,
 ) -> Conditions:
-    """Apply the changes of kinds ``WIRING_KINDS`` that have begun to the conditions of one tick."""
-    begun = [(change, index - change.at) for change in changes if change.at <= index]
-    if not begun:
+    """Apply the changes in wiring that have begun to one tick's conditions."""
+    started = [(change, index - change.at) for change in changes if change.at <= index]
+    if not started:
         return now
-    alive, carried = now.alive.copy(), now.carried.copy()
+    alive, shares = now.alive.copy(), now.carried.copy()
     canary_of = dict(mesh.canaries.tolist())
-    for change, age in begun:
+    for change, age in started:
         i = position[change.service]
         into = calls.into(i)
         if change.kind == "new_service":
-            wired = into[alive[mesh.topology.source[into]]]
+            active = into[alive[mesh.topology.source[into]]]
             alive[i] = True
-            carried[wired] = min((age + 1) / JOIN_TICKS, 1.0)
-            carried[calls.out_of(i)] = 1.0
+            shares[active] = min((age + 1) / JOIN_TICKS, 1.0)
+            shares[calls.out_of(i)] = 1.0
         elif change.kind == "deletion":
-            carried[into] *= max(1.0 - age / DRAIN_TICKS, 0.0)
+            shares[into] *= max(1.0 - age / DRAIN_TICKS, 0.0)
             alive[i] = age < DRAIN_TICKS
         else:
-            _shift(mesh, calls, i, canary_of[i], (age, change.stages), alive, carried)
+            _shift(mesh, calls, i, canary_of[i], (age, change.stages), alive, shares)
             now = _run_version(change, i, canary_of[i], age, now)
-    carried *= alive[mesh.topology.source] & (alive[mesh.topology.destination] | now.alive[mesh.topology.destination])
-    return replace(now, alive=alive, carried=carried)
+    shares *= alive[mesh.topology.source] & (alive[mesh.topology.destination] | now.alive[mesh.topology.destination])
+    return replace(now, alive=alive, carried=shares)
 
 
 def canary_share(age: int, stages: int = STAGES) -> float:
-    """Share of traffic that the canary takes ``age`` snapshots after its start; 0 before and afterwards."""
+    """Return the canary's share of traffic ``age`` snapshots after its start; 0 before and afterwards."""
     if not 0 <= age < STAGE_TICKS * stages + RETURN_TICKS:
         return 0.0
     stage = age // STAGE_TICKS
@@ -113,7 +113,7 @@ def canary_share(age: int, stages: int = STAGES) -> float:
 
 
 def _run_version(change: BenignChange, service: int, canary: int, age: int, now: Conditions) -> Conditions:
-    """Time and errors of the canary's version, which the service has too once the canary has taken all traffic."""
+    """Apply the new version's time and errors to the canary, and to the service once the canary has had all traffic."""
     if change.size == 1.0 and not change.errors:
         return now
     runs = [canary, service] if change.stages == STAGES and age >= STAGE_TICKS * STAGES else [canary]
@@ -131,9 +131,9 @@ def _shift(
     canary: int,
     age_and_stages: tuple[int, int],
     alive: np.ndarray,
-    carried: np.ndarray,
+    shares: np.ndarray,
 ) -> None:
-    """Move the canary's share of each caller's calls; changes the arrays in place."""
+    """Move the canary's share of each caller's calls, in place."""
     share = canary_share(*age_and_stages)
     if share == 0.0:
         return
@@ -141,7 +141,7 @@ def _shift(
     for call in calls.into(service):
         at = twin.get(int(mesh.topology.source[call]))
         if at is not None:
-            carried[at] = carried[call] * share
-            carried[call] *= 1.0 - share
-    carried[calls.out_of(canary)] = 1.0
+            shares[at] = shares[call] * share
+            shares[call] *= 1.0 - share
+    shares[calls.out_of(canary)] = 1.0
     alive[canary] = True

@@ -1,4 +1,4 @@
-"""Work beside the requests of a service: jobs on a schedule, a backup, a process that takes the CPU."""
+"""Work beside a service's requests: scheduled jobs, a backup, a process that takes the CPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,17 +11,17 @@ from lab.simulator.physics.propagation import Conditions
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work that uses the CPU of a service, once or on a schedule.
+    """Work that uses a service's CPU, once or on a schedule.
 
     Attributes:
         service: node id.
         start: first snapshot.
-        ticks: length of one run, in snapshots.
-        every: snapshots from the start of one run to the next; 0: it runs once.
-        cpu: CPU use of the service that it reaches, 0 to 1 of the limit.
-        wait: mean time that each request waits meanwhile, s; 0: requests have precedence.
-        caller: node id of a caller that sends more requests meanwhile; empty for none.
-        calls: factor on these requests.
+        ticks: length of a run, in snapshots.
+        every: snapshots between the starts of two runs; 0: it runs once.
+        cpu: the service's CPU use that it reaches, 0 to 1 of the limit.
+        wait: each request's mean wait meanwhile, s; 0: requests have precedence.
+        caller: node id of a caller that sends more requests meanwhile; empty: none.
+        calls: factor on the caller's requests.
     """
 
     service: str
@@ -47,10 +47,10 @@ class Work:
 
 
 def calls_between(topology: Topology, position: Mapping[str, int], caller: str, service: str) -> int:
-    """Position of the call from one service to another.
+    """Return the position of the call from one service to another.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: there is none.
     """
     source, destination = topology.source, topology.destination
     rows = np.flatnonzero((source == position.get(caller, -1)) & (destination == position[service]))
@@ -62,14 +62,14 @@ def calls_between(topology: Topology, position: Mapping[str, int], caller: str, 
 def do_work(
     topology: Topology, work: Sequence[Work], index: int, position: Mapping[str, int], now: Conditions
 ) -> Conditions:
-    for one in (one for one in work if one.runs(index)):
-        at = position[one.service]
+    for task in (task for task in work if task.runs(index)):
+        at = position[task.service]
         cpu, wait = now.other_cpu.copy(), now.starved.copy()
-        cpu[at] = max(cpu[at], one.cpu)
-        wait[at] += one.wait
+        cpu[at] = max(cpu[at], task.cpu)
+        wait[at] += task.wait
         now = replace(now, other_cpu=cpu, starved=wait)
-        if one.caller:
+        if task.caller:
             calls = now.calls_per_request.copy()
-            calls[calls_between(topology, position, one.caller, one.service)] *= one.calls
+            calls[calls_between(topology, position, task.caller, task.service)] *= task.calls
             now = replace(now, calls_per_request=calls)
     return now

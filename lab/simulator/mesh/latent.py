@@ -21,15 +21,15 @@ from lab.simulator.physics.propagation import (
 )
 from lab.simulator.physics.queueing import Floats
 
-MOST_LATENT = 2000  # services; a mesh of 100,000 needs no more
-MOST_CALLS = 60  # of a service that can get a twin; twins of hubs would double the mesh's calls
-CANARIES = 0.6  # share of the latent services that are canaries, the rest are newcomers
+MOST_LATENT = 2000  # maximum number of services, enough for a mesh of 100,000
+MOST_CALLS = 60  # limit for a service with a twin; twins of hubs would double the mesh's calls
+CANARIES = 0.6  # share of latent services that are canaries; the others are newcomers
 SIMILAR_FLOW = 1.1  # calls may be swapped if neither destination's rate moves by more than this factor
 
 
 @dataclass(frozen=True, slots=True)
 class _Twins:
-    """Latent copies of services: the original, the name, whether it is a canary, ``[K]``."""
+    """Latent copies of services, ``[K]``: original, name, and whether it is a canary."""
 
     like: Ints
     name: tuple[str, ...]
@@ -38,7 +38,7 @@ class _Twins:
 
 @dataclass(frozen=True, slots=True)
 class _CallIndex:
-    """Latent calls: source, destination, the original call, calls per request, ``[M]``."""
+    """Latent calls, ``[M]``: source, destination, original call, calls per request."""
 
     source: Ints
     destination: Ints
@@ -51,20 +51,20 @@ def add_latent(mesh: MeshPhysics, spec: MeshSpec, rng: np.random.Generator) -> M
     if spec.latent <= 0:
         return mesh
     twins = _draw_twins(mesh, spec, rng)
-    swapped = _draw_swaps(mesh, max(2, round(spec.latent * spec.services / 2)))
-    calls = _join(_calls_of_twins(mesh.topology, twins, rng), _calls_of_swaps(mesh.topology, swapped))
-    return _extend(mesh, twins, calls, swapped, rng)
+    swaps = _draw_swaps(mesh, max(2, round(spec.latent * spec.services / 2)))
+    calls = _join(_calls_of_twins(mesh.topology, twins, rng), _calls_of_swaps(mesh.topology, swaps))
+    return _extend(mesh, twins, calls, swaps, rng)
 
 
 def _draw_twins(mesh: MeshPhysics, spec: MeshSpec, rng: np.random.Generator) -> _Twins:
     topology = mesh.topology
     count = len(topology.node_ids)
     degree = np.bincount(topology.source, minlength=count) + np.bincount(topology.destination, minlength=count)
-    able = np.flatnonzero((topology.layer > 0) & ~topology.shared & (degree <= MOST_CALLS))
-    wanted = min(max(5, round(spec.latent * spec.services)), MOST_LATENT, len(able))
-    like = rng.choice(able, size=wanted, replace=False)
-    canary = np.arange(wanted) < round(CANARIES * wanted)
-    used = Counter(name.split("/")[1].rsplit("-", 1)[0] for name in topology.node_ids)
+    eligible = np.flatnonzero((topology.layer > 0) & ~topology.shared & (degree <= MOST_CALLS))
+    total = min(max(5, round(spec.latent * spec.services)), MOST_LATENT, len(eligible))
+    like = rng.choice(eligible, size=total, replace=False)
+    canary = np.arange(total) < round(CANARIES * total)
+    numbers = Counter(name.split("/")[1].rsplit("-", 1)[0] for name in topology.node_ids)
     names = []
     for i, is_canary in zip(like, canary, strict=True):
         name = topology.node_ids[i]
@@ -73,13 +73,13 @@ def _draw_twins(mesh: MeshPhysics, spec: MeshSpec, rng: np.random.Generator) -> 
             continue
         stem = name.rsplit("-", 1)[0]
         word = stem.split("/")[1]
-        used[word] += 1
-        names.append(f"{stem}-{used[word]}")
+        numbers[word] += 1
+        names.append(f"{stem}-{numbers[word]}")
     return _Twins(like, tuple(names), canary)
 
 
 def _calls_of_twins(topology: Topology, twins: _Twins, rng: np.random.Generator) -> _CallIndex:
-    """A canary has all calls of its original; a newcomer has some of them, with less traffic."""
+    """Return the twins' calls: a canary has all calls of its original, a newcomer some, with less traffic."""
     count = len(topology.node_ids)
     twin = np.full(count, -1)
     twin[twins.like] = np.arange(len(twins.like))
@@ -99,58 +99,56 @@ def _calls_of_twins(topology: Topology, twins: _Twins, rng: np.random.Generator)
     )
 
 
-def _draw_swaps(mesh: MeshPhysics, wanted: int) -> Ints:
-    """Pairs of calls ``[P, 2]`` whose destinations can be swapped without changing any rate or latency much."""
+def _draw_swaps(mesh: MeshPhysics, limit: int) -> Ints:
+    """Return pairs of calls ``[P, 2]`` whose destinations can be swapped without much change in rates and latencies."""
     topology = mesh.topology
     count = len(topology.node_ids)
     source, to = topology.source, topology.destination
     flow = mesh.usual_rate[source] * topology.calls_per_request
     busy = np.flatnonzero((flow >= min(5.0, float(np.quantile(flow, 0.7)))) & ~topology.shared[to])
     busy = busy[np.argsort(flow[busy], kind="stable")]
-    one = np.concatenate([busy[: max(len(busy) - k, 0)] for k in range(1, 6)])
-    two = np.concatenate([busy[k:] for k in range(1, 6)])
+    first = np.concatenate([busy[: max(len(busy) - k, 0)] for k in range(1, 6)])
+    second = np.concatenate([busy[k:] for k in range(1, 6)])
     keys = source * count + to
-    valid = (flow[two] < SIMILAR_FLOW * flow[one]) & (source[one] != source[two]) & (to[one] != to[two])
-    valid &= (topology.layer[source[one]] < topology.layer[to[two]]) & (
-        topology.layer[source[two]] < topology.layer[to[one]]
+    valid = (flow[second] < SIMILAR_FLOW * flow[first]) & (source[first] != source[second]) & (to[first] != to[second])
+    valid &= (topology.layer[source[first]] < topology.layer[to[second]]) & (
+        topology.layer[source[second]] < topology.layer[to[first]]
     )
-    valid &= ~np.isin(source[one] * count + to[two], keys) & ~np.isin(source[two] * count + to[one], keys)
-    one, two = one[valid], two[valid]
-    unlike = np.abs(np.log(flow[two] / flow[one]))
-    unlike += 0.5 * np.abs(np.log(mesh.usual_p50[to[two]] / mesh.usual_p50[to[one]]))
-    taken: set[int] = set()
+    valid &= ~np.isin(source[first] * count + to[second], keys) & ~np.isin(source[second] * count + to[first], keys)
+    first, second = first[valid], second[valid]
+    dissimilarity = np.abs(np.log(flow[second] / flow[first]))
+    dissimilarity += 0.5 * np.abs(np.log(mesh.usual_p50[to[second]] / mesh.usual_p50[to[first]]))
+    used_services: set[int] = set()
     pairs: list[tuple[int, int]] = []
-    for i in np.argsort(unlike, kind="stable"):
-        a, b = int(one[i]), int(two[i])
+    for i in np.argsort(dissimilarity, kind="stable"):
+        a, b = int(first[i]), int(second[i])
         ends = {int(source[a]), int(source[b]), int(to[a]), int(to[b])}
-        if len(pairs) < wanted and not ends & taken:
+        if len(pairs) < limit and not ends & used_services:
             pairs.append((a, b))
-            taken |= ends
+            used_services |= ends
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def _calls_of_swaps(topology: Topology, pairs: Ints) -> _CallIndex:
-    """The first caller's calls to the second's destination, then the reverse; timeouts as in the original calls."""
-    one, two = pairs.T
+    """Return the first caller's calls to the second's destination, then the reverse, with the original timeouts."""
+    first, second = pairs.T
     return _CallIndex(
-        np.concatenate([topology.source[one], topology.source[two]]),
-        np.concatenate([topology.destination[two], topology.destination[one]]),
-        np.concatenate([two, one]),
-        np.concatenate([topology.calls_per_request[one], topology.calls_per_request[two]]),
+        np.concatenate([topology.source[first], topology.source[second]]),
+        np.concatenate([topology.destination[second], topology.destination[first]]),
+        np.concatenate([second, first]),
+        np.concatenate([topology.calls_per_request[first], topology.calls_per_request[second]]),
     )
 
 
-def _join(one: _CallIndex, two: _CallIndex) -> _CallIndex:
-    return _CallIndex(*(np.concatenate([getattr(one, f.name), getattr(two, f.name)]) for f in fields(_CallIndex)))
+def _join(index: _CallIndex, extra: _CallIndex) -> _CallIndex:
+    return _CallIndex(*(np.concatenate([getattr(index, f.name), getattr(extra, f.name)]) for f in fields(_CallIndex)))
 
 
-def _extend(
-    mesh: MeshPhysics, twins: _Twins, calls: _CallIndex, swapped: Ints, rng: np.random.Generator
-) -> MeshPhysics:
+def _extend(mesh: MeshPhysics, twins: _Twins, calls: _CallIndex, swaps: Ints, rng: np.random.Generator) -> MeshPhysics:
     old = mesh.topology
-    count, made = len(old.node_ids), len(old.source)
+    count, call_count = len(old.node_ids), len(old.source)
     like = np.concatenate([np.arange(count), twins.like])
-    call_like = np.concatenate([np.arange(made), calls.like])
+    call_like = np.concatenate([np.arange(call_count), calls.like])
     order, position = _sorted_by(old.layer[like])
     source = position[np.concatenate([old.source, calls.source])]
     destination = position[np.concatenate([old.destination, calls.destination])]
@@ -171,27 +169,33 @@ def _extend(
         node_slices=tuple(slice(a, b) for a, b in pairwise(bounds)),
         call_slices=tuple(slice(a, b) for a, b in pairwise(np.searchsorted(source[call_order], bounds))),
         latent=order >= count,
-        latent_calls=call_order >= made,
+        latent_calls=call_order >= call_count,
     )
     at, call_at = like[order], call_like[call_order]
     services = ServiceParameters(*(getattr(mesh.services, f.name)[at] for f in fields(ServiceParameters)))
     parameters = CallParameters(*(getattr(mesh.calls, f.name)[call_at] for f in fields(CallParameters)))
-    first = made + len(calls.source) - 2 * len(swapped)
-    latent_of_swaps = np.arange(first, made + len(calls.source)).reshape(2, -1).T
+    first = call_count + len(calls.source) - 2 * len(swaps)
+    latent_of_swaps = np.arange(first, call_count + len(calls.source)).reshape(2, -1).T
     return replace(
         mesh,
         topology=topology,
         services=services,
         calls=parameters,
         traces=_extend_traces(
-            mesh, topology, position, call_position, _canary_calls(twins, calls, count, made), services.parallelism, rng
+            mesh,
+            topology,
+            position,
+            call_position,
+            _canary_calls(twins, calls, count, call_count),
+            services.parallelism,
+            rng,
         ),
         usual_rate=np.where(topology.latent, 0.0, mesh.usual_rate[at]),
         usual_p50=mesh.usual_p50[at],
         usual_utilisation=mesh.usual_utilisation[at],
         newcomers=position[count + np.flatnonzero(~twins.canary)],
         canaries=position[np.stack([twins.like, count + np.arange(len(twins.like))], axis=1)][twins.canary],
-        misroutes=call_position[np.concatenate([swapped, latent_of_swaps], axis=1)],
+        misroutes=call_position[np.concatenate([swaps, latent_of_swaps], axis=1)],
     )
 
 
@@ -202,17 +206,12 @@ def _sorted_by(layer: Ints) -> tuple[Ints, Ints]:
     return order, position
 
 
-def _canary_calls(twins: _Twins, calls: _CallIndex, count: int, made: int) -> Ints:
-    """Calls into and out of canaries ``[P, 2]``, before sorting: the original call, and the canary's.
-
-    Args:
-        twins: latent services.
-        calls: latent calls.
-        count, made: numbers of services and calls without the latent ones.
-    """
+def _canary_calls(twins: _Twins, calls: _CallIndex, count: int, call_count: int) -> Ints:
+    """Return the canaries' calls ``[P, 2]``, before sorting: the original call, and the canary's. ``count`` and
+    ``call_count`` are the numbers of services and calls without latent ones."""
     is_canary = np.concatenate([np.zeros(count, np.bool_), twins.canary])
-    own = np.flatnonzero(is_canary[calls.source] | is_canary[calls.destination])
-    return np.stack([calls.like[own], made + own], axis=1)
+    rows = np.flatnonzero(is_canary[calls.source] | is_canary[calls.destination])
+    return np.stack([calls.like[rows], call_count + rows], axis=1)
 
 
 def _extend_traces(
@@ -224,10 +223,10 @@ def _extend_traces(
     parallelism: Floats,
     rng: np.random.Generator,
 ) -> tuple[LayerTraces, ...]:
-    """The existing traces at their new positions, and the traces of latent calls.
+    """Return the existing traces at their new positions, and the latent calls' traces.
 
     A canary answers the same requests as its service. With other traces, the callers' percentiles would change with the
-    share of the canary.
+    canary's share.
     """
     latent = draw_traces(topology, parallelism, rng, latent=True)
     pairs = call_position[canary_calls]
@@ -244,37 +243,37 @@ def _extend_traces(
         row = position[old.row // SCENARIOS + before.start] * SCENARIOS + old.row % SCENARIOS
         column = position[old.column // SCENARIOS] * SCENARIOS + old.column % SCENARIOS
         call = call_position[old.call + before_calls.start] - calls.start
-        here = pairs[(pairs[:, 1] >= calls.start) & (pairs[:, 1] < calls.stop)]
-        other = ~np.isin(new.call + calls.start, here[:, 1])
-        at, canary = _traces_of(call + calls.start, here)
+        canary_pairs = pairs[(pairs[:, 1] >= calls.start) & (pairs[:, 1] < calls.stop)]
+        is_other = ~np.isin(new.call + calls.start, canary_pairs[:, 1])
+        at, canary = _traces_of(call + calls.start, canary_pairs)
         traces.append(
             LayerTraces(
                 np.concatenate(
                     [
                         row - nodes.start * SCENARIOS,
-                        new.row[other],
+                        new.row[is_other],
                         (topology.source[canary] - nodes.start) * SCENARIOS + row[at] % SCENARIOS,
                     ]
                 ),
                 np.concatenate(
                     [
                         column,
-                        new.column[other],
+                        new.column[is_other],
                         topology.destination[canary] * SCENARIOS + column[at] % SCENARIOS,
                     ]
                 ),
-                np.concatenate([call, new.call[other], canary - calls.start]),
-                np.concatenate([old.count, new.count[other], old.count[at]]),
+                np.concatenate([call, new.call[is_other], canary - calls.start]),
+                np.concatenate([old.count, new.count[is_other], old.count[at]]),
             )
         )
     return tuple(traces)
 
 
 def _traces_of(call: Ints, pairs: Ints) -> tuple[Ints, Ints]:
-    """The traces of the first call of each pair, and for each of them the second call, ``[K]`` each.
+    """Return the traces of each pair's first call, and for each trace the second call, ``[K]`` each.
 
     Args:
-        call: ``[T]`` of each trace.
+        call: ``[T]``, each trace's call.
         pairs: ``[P, 2]`` calls.
     """
     order = np.argsort(call, kind="stable")

@@ -1,4 +1,4 @@
-"""Draw the parameters of services and calls: times, capacity, timeouts."""
+"""Draws the parameters of services and calls: times, capacity, timeouts."""
 
 from dataclasses import replace
 from statistics import NormalDist
@@ -20,14 +20,14 @@ from lab.simulator.physics.propagation import (
 )
 from lab.simulator.physics.queueing import Floats
 
-TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, values that people configure
-LONGEST_WAIT = 2.0  # s, longest queueing time
-ON_ONE_HOST = 6  # services with a replica on one host, on average
+TIMEOUTS = np.array([0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0])  # s, as people configure them
+LONGEST_WAIT = 2.0  # in a queue, s
+ON_ONE_HOST = 6  # mean number of services with a replica on a host
 _Z = np.array([NormalDist().inv_cdf((s + 0.5) / SCENARIOS) for s in range(SCENARIOS)])
 
 
 def build_mesh(spec: MeshSpec) -> MeshPhysics:
-    """Build the mesh of a spec: topology, parameters, and its equilibrium at mean load."""
+    """Build a spec's mesh: topology, parameters, and the equilibrium at mean load."""
     topology = generate_topology(spec, spec.stream(0))
     rng = spec.stream(1)
     count = spec.services
@@ -35,7 +35,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
     services = replace(services, entry=services.entry * spec.load)
     calls = _draw_calls(topology, rng)
     zeros = np.zeros(count)
-    none = np.empty(0, np.int64)
+    empty = np.empty(0, np.int64)
     mesh = MeshPhysics(
         topology,
         services,
@@ -44,14 +44,14 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
         usual_rate=zeros,
         usual_p50=zeros,
         usual_utilisation=zeros,
-        host=none,
-        newcomers=none,
-        canaries=none.reshape(0, 2),
-        misroutes=none.reshape(0, 4),
+        host=empty,
+        newcomers=empty,
+        canaries=empty.reshape(0, 2),
+        misroutes=empty.reshape(0, 4),
     )
     mesh = replace(mesh, services=_size_capacity(services, _settle(mesh).rate, spec.sized_for, rng))
-    patient = _settle(mesh)
-    mesh = replace(mesh, calls=_set_timeouts(topology, calls, patient, rng))
+    without_timeouts = _settle(mesh)
+    mesh = replace(mesh, calls=_set_timeouts(topology, calls, without_timeouts, rng))
     usual = _settle(mesh)
     mesh = replace(mesh, usual_rate=usual.rate, usual_p50=usual.p50, usual_utilisation=usual.utilisation)
     mesh = add_latent(mesh, spec, spec.stream(6))
@@ -61,7 +61,7 @@ def build_mesh(spec: MeshSpec) -> MeshPhysics:
 
 
 def usual_conditions(mesh: MeshPhysics) -> Conditions:
-    """Mean load without noise, faults, retries and latent services."""
+    """Return the conditions at mean load without noise, faults, retries and latent services."""
     services, calls = len(mesh.topology.node_ids), len(mesh.topology.source)
     return Conditions(
         entry=mesh.services.entry,
@@ -98,21 +98,21 @@ def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParam
     """Draw all parameters except capacity, which depends on the load; until then, workers are unlimited."""
     count = len(topology.node_ids)
     depth = int(topology.layer[-1]) + 1
-    own = _draw_own_time(topology, depth, rng)
+    own_time = _draw_own_time(topology, depth, rng)
     cpu_share = rng.beta(2.0, 2.0, count)
     spread = np.clip(rng.normal(0.55, 0.15, count), 0.2, 1.0)
-    broken = rng.random(count) < rng.uniform(0.0, 0.05)
+    is_broken = rng.random(count) < rng.uniform(0.0, 0.05)
     return ServiceParameters(
         entry=_draw_entry(topology, rng),
-        cpu_time=own * cpu_share,
-        delay=own * (1.0 - cpu_share),
+        cpu_time=own_time * cpu_share,
+        delay=own_time * (1.0 - cpu_share),
         own_shape=np.exp(spread[:, None] * _Z),
         parallelism=rng.uniform(0.35, 1.0, count),
         workers=np.full(count, 1e9),
         places=np.round(rng.uniform(20, 120, count)),
         replicas=np.ones(count),
         max_replicas=np.ones(count),
-        base_errors=10.0 ** np.where(broken, rng.uniform(-2.6, -1.7, count), rng.uniform(-5.0, -3.2, count)),
+        base_errors=10.0 ** np.where(is_broken, rng.uniform(-2.6, -1.7, count), rng.uniform(-5.0, -3.2, count)),
         cpu_idle=rng.uniform(0.005, 0.08, count),
         cpu_busy=rng.uniform(0.5, 0.9, count),
         memory_base=rng.uniform(0.15, 0.6, count),
@@ -123,7 +123,7 @@ def _draw_services(topology: Topology, rng: np.random.Generator) -> ServiceParam
 
 
 def _draw_own_time(topology: Topology, depth: int, rng: np.random.Generator) -> Floats:
-    """Median service time, s: short for gateways and stores, longer in the middle layers."""
+    """Draw the median service time, s: short for gateways and stores, longer in the middle layers."""
     centre = np.full(depth, 0.008)
     centre[0], centre[1], centre[-1] = 0.002, 0.005, 0.003
     count = len(topology.node_ids)
@@ -131,12 +131,12 @@ def _draw_own_time(topology: Topology, depth: int, rng: np.random.Generator) -> 
 
 
 def _draw_entry(topology: Topology, rng: np.random.Generator) -> Floats:
-    """Mean requests into each gateway, 1/s; they grow with its namespace and span orders of magnitude."""
+    """Draw the mean requests into each gateway, 1/s; they grow with its namespace and span orders of magnitude."""
     gateway = topology.layer == 0
     gateways = np.bincount(topology.namespace, gateway, topology.namespace.max() + 1)
     members = np.bincount(topology.namespace)
-    each = (members / np.maximum(gateways, 1.0))[topology.namespace]
-    rate = rng.uniform(2.0, 10.0) * each * rng.lognormal(0, 1.2, len(gateway))
+    services_per_gateway = (members / np.maximum(gateways, 1.0))[topology.namespace]
+    rate = rng.uniform(2.0, 10.0) * services_per_gateway * rng.lognormal(0, 1.2, len(gateway))
     return np.where(gateway, np.clip(rate, 5.0, 20_000.0), 0.0)
 
 
@@ -155,24 +155,24 @@ def _draw_calls(topology: Topology, rng: np.random.Generator) -> CallParameters:
 def _size_capacity(
     services: ServiceParameters, rate: Floats, peak: float, rng: np.random.Generator
 ) -> ServiceParameters:
-    """Draw workers and replicas for the peak load. Most services with low traffic are idle, as in real clusters."""
+    """Draw workers and replicas for the peak load. Services with low traffic are mostly idle, as in real clusters."""
     count = len(rate)
     centre = rng.uniform(0.2, 0.45)
     at_peak = np.clip(centre * rng.lognormal(0, 0.4, count), 0.06, 0.6)
-    needed = rate * peak * services.cpu_time / at_peak
-    fewest = rng.integers(1, 4, count)
-    replicas = np.clip(np.ceil(needed / rng.uniform(1.0, 6.0, count)), fewest, 24)
-    workers = np.maximum(needed / replicas, 0.25)
-    autoscaled = rng.random(count) < rng.uniform(0.3, 0.7)
-    most = np.where(autoscaled, np.ceil(replicas * rng.uniform(1.3, 2.5, count)), replicas)
+    workers_needed = rate * peak * services.cpu_time / at_peak
+    min_replicas = rng.integers(1, 4, count)
+    replicas = np.clip(np.ceil(workers_needed / rng.uniform(1.0, 6.0, count)), min_replicas, 24)
+    workers = np.maximum(workers_needed / replicas, 0.25)
+    is_autoscaled = rng.random(count) < rng.uniform(0.3, 0.7)
+    max_replicas = np.where(is_autoscaled, np.ceil(replicas * rng.uniform(1.3, 2.5, count)), replicas)
     places = np.clip(LONGEST_WAIT * workers / services.cpu_time, 12.0, services.places)
-    return replace(services, workers=workers, replicas=replicas, max_replicas=most, places=places)
+    return replace(services, workers=workers, replicas=replicas, max_replicas=max_replicas, places=places)
 
 
 def _set_timeouts(
     topology: Topology, calls: CallParameters, patient: Response, rng: np.random.Generator
 ) -> CallParameters:
-    """Draw timeouts: the next round value above a few times the usual 99th percentile."""
-    wanted = patient.p99[topology.destination] * 3.0 * np.exp(rng.uniform(0.0, 1.6, len(calls.timeout)))
-    place = np.minimum(np.searchsorted(TIMEOUTS, wanted), len(TIMEOUTS) - 1)
+    """Draw timeouts: the next usual value above a few times the usual 99th percentile."""
+    limits = patient.p99[topology.destination] * 3.0 * np.exp(rng.uniform(0.0, 1.6, len(calls.timeout)))
+    place = np.minimum(np.searchsorted(TIMEOUTS, limits), len(TIMEOUTS) - 1)
     return replace(calls, timeout=TIMEOUTS[place])

@@ -1,4 +1,4 @@
-"""Random topologies of service meshes: namespaces, layers, names and calls."""
+"""Random mesh topologies: namespaces, layers, names and calls."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -30,28 +30,25 @@ class MeshSpec:
 
     Attributes:
         services: N, meant for 20 to 100,000.
-        namespaces: number of namespaces, including ``platform`` with the shared services; drawn from the seed if None.
+        namespaces: with ``platform`` for the shared services; None: drawn from the seed.
         calls_per_service: mean out-degree, E / N.
-        namespace_skew: Zipf exponent of the namespace sizes; drawn from 0.9 to 1.5 if None.
-        interval_seconds: time between two snapshots, s.
-        seed: seed of all random draws.
+        namespace_skew: Zipf exponent of namespace sizes; None: drawn from 0.9 to 1.5.
         start: time of the first snapshot, with a time zone.
-        without_resources: share of services without cpu and memory metrics.
+        without_resources: share of services without CPU and memory metrics.
         without_connections: share of services without active connections.
         without_call_latency: share of calls without latencies.
-        dropout: probability that one value of one snapshot is missing.
-        missing_metrics: metrics of services that no service in the mesh reports.
-        missing_call_metrics: metrics of calls that no call in the mesh reports.
+        dropout: probability that a value in a snapshot is missing.
+        missing_metrics, missing_call_metrics: metrics that no service or no call reports.
         silences_per_hour: periods per hour without the telemetry of one service, a group, a scrape shard or all.
-        latent: services that can appear later (newcomers, canaries) over N; 0 for none.
+        latent: services that can appear later (newcomers, canaries) over N; 0: none.
         crowds_per_day: flash crowds per day and namespace, within capacity; benign.
         batches: calls over N that multiply on a schedule for half a minute; benign.
         hiccups_per_hour: short slowdowns (garbage collection, noisy neighbours) per hour and service; benign.
         cold_strength: extra service time of a new process, as a factor; benign.
-        cold_seconds: duration of that extra time.
-        day_amplitude: of the load over a day, 0 to 1; drawn from 0.12 to 0.32 if None. ``physics.load.day_amplitude``
+        cold_seconds: duration of the extra service time.
+        day_amplitude: of the load over a day, 0 to 1; None: drawn from 0.12 to 0.32. ``physics.load.day_amplitude``
             computes it from the busiest over the quietest hour.
-        weekend: load of Saturday and Sunday over the load of other days.
+        weekend: load on Saturday and Sunday over the load on other days.
         load: factor on all requests from outside; capacity is sized for it.
         sized_for: load over the mean for which capacity is sized.
     """
@@ -93,10 +90,10 @@ class MeshSpec:
             raise ValueError(
                 f"namespaces: expected 1 to {self.services // 4} for {self.services} services, got {self.namespaces}"
             )
-        for field, known in (("missing_metrics", NODE_METRICS), ("missing_call_metrics", EDGE_METRICS[1:])):
-            unknown = set(getattr(self, field)) - set(known)
+        for field, names in (("missing_metrics", NODE_METRICS), ("missing_call_metrics", EDGE_METRICS[1:])):
+            unknown = set(getattr(self, field)) - set(names)
             if unknown:
-                raise ValueError(f"{field}: expected some of {', '.join(known)}, got {', '.join(sorted(unknown))}")
+                raise ValueError(f"{field}: expected some of {', '.join(names)}, got {', '.join(sorted(unknown))}")
         if self.interval_seconds <= 0:
             raise ValueError(f"interval_seconds: expected a time above 0, got {self.interval_seconds}")
         if self.day_amplitude is not None and not 0 <= self.day_amplitude <= 1:
@@ -114,7 +111,7 @@ class MeshSpec:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose,)))
 
     def stream_of(self, purpose: int, index: int) -> np.random.Generator:
-        """The random generator for one purpose and one snapshot, independent of earlier draws."""
+        """Return the random generator for a purpose and a snapshot, independent of earlier draws."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose, index)))
 
 
@@ -123,13 +120,13 @@ class Topology:
     """Services and calls. Services are sorted by layer, calls by source, so a layer is a slice of both.
 
     Attributes:
-        node_ids: N ids ``namespace/service``; the name of the service alone is unique too.
+        node_ids: N ids ``namespace/service``; the service's name alone is unique, too.
         namespace: int64 ``[N]``, index of the namespace.
         layer: int64 ``[N]``, ascending; a call goes to a deeper layer, so the graph is a DAG.
-        shared: bool ``[N]``, services and stores of the platform, called from everywhere.
+        shared: bool ``[N]``, the platform's services and stores, called from everywhere.
         source, destination: int64 ``[E]``, positions in ``node_ids``.
-        calls_per_request: float64 ``[E]``, mean calls per request of the source.
-        node_slices, call_slices: one slice per layer, of services and of the calls they make.
+        calls_per_request: float64 ``[E]``, mean calls per request to the source.
+        node_slices, call_slices: each layer's services and their calls.
         latent: bool ``[N]``, services that do not exist yet; N includes them.
         latent_calls: bool ``[E]``, calls without traffic yet; ``calls_per_request`` applies once they are active.
     """
@@ -149,7 +146,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Services without names, sorted by (namespace, layer), so that the candidates of a call are a range."""
+    """Services without names, sorted by (namespace, layer), so that a call's possible destinations are a range."""
 
     namespace: Ints
     layer: Ints
@@ -157,7 +154,7 @@ class _Plan:
     depth: int
 
     def first(self, namespace: Ints, layer: Ints) -> Ints:
-        """Position of the first service of a namespace in this or a deeper layer."""
+        """Return the position of a namespace's first service in this or a deeper layer."""
         rank = self.namespace * (self.depth + 1) + self.layer
         return np.searchsorted(rank, namespace * (self.depth + 1) + layer)
 
@@ -166,7 +163,7 @@ def generate_topology(spec: MeshSpec, rng: np.random.Generator) -> Topology:
     """Draw a topology.
 
     Each service below the gateways has a caller in its own namespace. Further calls have heavy-tailed popularity; a
-    random share goes to the shared services of the platform, and a few percent go to other namespaces.
+    random share goes to the platform's shared services, and a few percent go to other namespaces.
     """
     plan = _draw_services(spec, rng)
     source, destination = _draw_calls(plan, round(spec.services * spec.calls_per_service), rng)
@@ -196,46 +193,46 @@ def generate_topology(spec: MeshSpec, rng: np.random.Generator) -> Topology:
 
 
 def _draw_services(spec: MeshSpec, rng: np.random.Generator) -> _Plan:
-    sizes, shared = _draw_namespace_sizes(spec, rng)
+    sizes, shared_count = _draw_namespace_sizes(spec, rng)
     namespace = np.repeat(np.arange(len(sizes)), sizes)
     depth = int(rng.integers(4, 6) if spec.services < 100 else rng.integers(5, 9))
     weights = np.concatenate([[0.03], rng.dirichlet(np.full(depth - 2, 4.0)) * 0.77, [0.20]])
     layer = rng.choice(depth, size=spec.services, p=weights)
     is_shared = np.zeros(spec.services, dtype=np.bool_)
-    is_shared[spec.services - shared :] = True
+    is_shared[spec.services - shared_count :] = True
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     layer[first] = 0
-    layer[is_shared] = np.where(rng.random(shared) < 0.35, depth - 2, depth - 1)
+    layer[is_shared] = np.where(rng.random(shared_count) < 0.35, depth - 2, depth - 1)
     layer[-1] = depth - 1  # at least one shared store
     order = np.lexsort((layer, namespace))
     return _Plan(namespace[order], layer[order], is_shared[order], depth)
 
 
 def _draw_namespace_sizes(spec: MeshSpec, rng: np.random.Generator) -> tuple[Ints, int]:
-    """Zipf sizes, with the platform last if there is a second namespace; and the number of shared services."""
-    shared = max(2, round(spec.services * rng.uniform(0.004, 0.012)))
-    wanted = spec.namespaces or max(2, round(spec.services / rng.uniform(15, 60)))
+    """Draw Zipf sizes, the platform last if there is a second namespace, and the number of shared services."""
+    shared_count = max(2, round(spec.services * rng.uniform(0.004, 0.012)))
+    total = spec.namespaces or max(2, round(spec.services / rng.uniform(15, 60)))
     skew = spec.namespace_skew if spec.namespace_skew is not None else rng.uniform(0.9, 1.5)
-    if wanted == 1:
-        return np.array([spec.services]), shared
-    count = wanted - 1
-    smallest = min(3, (spec.services - shared) // count)
+    if total == 1:
+        return np.array([spec.services]), shared_count
+    count = total - 1
+    smallest = min(3, (spec.services - shared_count) // count)
     share = np.arange(1, count + 1) ** -float(skew)
-    free = spec.services - shared - smallest * count
+    free = spec.services - shared_count - smallest * count
     sizes = smallest + np.floor(share / share.sum() * free).astype(np.int64)
-    sizes[0] += spec.services - shared - sizes.sum()
-    return np.concatenate([sizes, [shared]]), shared
+    sizes[0] += spec.services - shared_count - sizes.sum()
+    return np.concatenate([sizes, [shared_count]]), shared_count
 
 
-def _draw_calls(plan: _Plan, wanted: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """E distinct calls: first one caller for each service, then heavy-tailed extra calls."""
+def _draw_calls(plan: _Plan, total: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw E distinct calls: one caller for each service, then heavy-tailed extra calls."""
     count = len(plan.layer)
     keys = np.unique(np.concatenate([_backbone(plan, rng), _calls_to_shared(plan, rng)]))
     to_shared, across = rng.uniform(0.10, 0.22), rng.uniform(0.01, 0.07)
     activity = np.where((plan.layer < plan.depth - 1) & ~plan.shared, rng.lognormal(0, 1.0, count), 0.0)
     popularity = np.concatenate([[0.0], np.cumsum(np.where(plan.shared, 0.0, rng.lognormal(0, 1.2, count)))])
     for _ in range(60):
-        missing = wanted - len(keys)
+        missing = total - len(keys)
         if missing <= 0:
             break
         source = rng.choice(count, size=2 * missing + 16, p=activity / activity.sum())
@@ -245,14 +242,14 @@ def _draw_calls(plan: _Plan, wanted: int, rng: np.random.Generator) -> tuple[Int
         elsewhere = np.searchsorted(popularity, rng.random(len(source)) * popularity[-1], side="right") - 1
         destination = np.where(kind > 1 - across, elsewhere, destination)
         valid = (destination >= 0) & (plan.layer[destination] > plan.layer[source])
-        drawn = np.unique(source[valid] * count + destination[valid])
-        fresh = drawn[~np.isin(drawn, keys)]
+        candidates = np.unique(source[valid] * count + destination[valid])
+        fresh = candidates[~np.isin(candidates, keys)]
         keys = np.concatenate([keys, rng.permutation(fresh)[:missing]])
     return keys // count, keys % count
 
 
 def _backbone(plan: _Plan, rng: np.random.Generator) -> Ints:
-    """One caller from the same namespace for every service below the gateways, from the layer above if there is one."""
+    """Draw a caller in the same namespace for every service below the gateways, from the layer above if it has one."""
     callee = np.flatnonzero((plan.layer > 0) & ~plan.shared)
     namespace, layer = plan.namespace[callee], plan.layer[callee]
     end = plan.first(namespace, layer)
@@ -264,7 +261,7 @@ def _backbone(plan: _Plan, rng: np.random.Generator) -> Ints:
 
 
 def _calls_to_shared(plan: _Plan, rng: np.random.Generator) -> Ints:
-    """Two callers for each shared service, so that none is idle; and a store for each shared service."""
+    """Draw two callers for each shared service, so that none is idle, and a store for each shared service."""
     hub = np.repeat(np.flatnonzero(plan.shared), 2)
     callers = np.flatnonzero(~plan.shared & (plan.layer < plan.depth - 2))
     into = rng.choice(callers, size=len(hub)) * len(plan.layer) + hub
@@ -274,12 +271,12 @@ def _calls_to_shared(plan: _Plan, rng: np.random.Generator) -> Ints:
 
 
 def _draw_within(plan: _Plan, source: Ints, popularity: Floats, rng: np.random.Generator) -> Ints:
-    """A deeper service of the source's own namespace by popularity; -1 where there is none."""
+    """Draw a deeper service in the source's own namespace by popularity; -1 where there is none."""
     namespace, layer = plan.namespace[source], plan.layer[source]
     start, end = plan.first(namespace, layer + 1), plan.first(namespace + 1, np.zeros_like(layer))
     low, high = popularity[start], popularity[end]
-    found = np.searchsorted(popularity, low + rng.random(len(source)) * (high - low), side="right") - 1
-    return np.where(high > low, found, -1)
+    position = np.searchsorted(popularity, low + rng.random(len(source)) * (high - low), side="right") - 1
+    return np.where(high > low, position, -1)
 
 
 def _draw_shared(plan: _Plan, size: int, rng: np.random.Generator) -> Ints:
@@ -289,7 +286,7 @@ def _draw_shared(plan: _Plan, size: int, rng: np.random.Generator) -> Ints:
 
 
 def _draw_calls_per_request(source: Ints, count: int, rng: np.random.Generator) -> Floats:
-    """Uneven shares of a source's fan-out. Their sum does not depend on the out-degree, so load stays finite."""
+    """Draw uneven shares of a source's fan-out. Their sum does not depend on the out-degree, so load stays finite."""
     share = rng.lognormal(0, 1.1, len(source))
     share /= np.bincount(source, share, count)[source]
     fan_out = rng.lognormal(np.log(rng.uniform(1.2, 2.2)), 0.35, count)
@@ -298,18 +295,18 @@ def _draw_calls_per_request(source: Ints, count: int, rng: np.random.Generator) 
 
 def _names(plan: _Plan, rng: np.random.Generator) -> list[str]:
     words = np.array([*SUBJECTS])[rng.permutation(len(SUBJECTS))]
-    alone = plan.namespace[-1] == 0
+    is_single = plan.namespace[-1] == 0
     namespaces = [f"{words[i % len(words)]}-{i + 1:02d}" for i in range(plan.namespace[-1] + 1)]
-    if not alone:
+    if not is_single:
         namespaces[-1] = PLATFORM
     picks = rng.integers(0, 1 << 30, len(plan.layer))
-    used: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     names = []
     for namespace, layer, shared, pick in zip(plan.namespace, plan.layer, plan.shared, picks, strict=True):
         vocabulary = _vocabulary(int(layer), plan.depth, bool(shared))
         word = vocabulary[pick % len(vocabulary)]
-        used[word] += 1
-        names.append(f"{namespaces[namespace]}/{word}-{used[word]}")
+        numbers[word] += 1
+        names.append(f"{namespaces[namespace]}/{word}-{numbers[word]}")
     return names
 
 

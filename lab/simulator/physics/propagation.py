@@ -1,4 +1,4 @@
-"""The response of a mesh to given conditions: load flows down the calls, latency and errors propagate up."""
+"""A mesh's response to conditions: load flows down the calls, latency and errors propagate up."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from lab.simulator.physics.queueing import Floats, retry, share_above, wait_and_
 
 SCENARIOS = 50  # requests traced per service and tick; the highest of 50 strata is at the 99th percentile
 MEDIAN = SCENARIOS // 2
-WORK_OF_FAILED = 0.5  # share of its calls that a failing request makes first
+WORK_OF_FAILED = 0.5  # share of the calls that a request makes before it fails
 REFUSED = 1e-4  # s until a connection to a missing service is refused
 NEVER = 1e9  # s, no timeout
 # Quantiles of the unit exponential in an order (23 and 50 are coprime) that keeps them apart from own_shape's.
@@ -62,8 +62,8 @@ class CallParameters:
     Attributes:
         network: round-trip time, s.
         timeout: timeout of one attempt, s.
-        retries: most retries of one call.
-        budget: most retries per call on average.
+        retries: maximum retries of a call.
+        budget: maximum mean retries per call.
         propagation: probability that a call that failed after all retries fails its request.
     """
 
@@ -76,8 +76,8 @@ class CallParameters:
 
 @dataclass(frozen=True, slots=True)
 class LayerTraces:
-    """Calls of the traced requests of one layer, int64 and float64 ``[T]``: scenario ``row`` of the layer waits for
-    ``count`` times scenario ``column`` of the mesh, over call ``call`` of the layer."""
+    """Calls by a layer's traced requests, int64 and float64 ``[T]``: the layer's scenario ``row`` waits for ``count``
+    times the mesh's scenario ``column``, over the layer's call ``call``."""
 
     row: Ints
     column: Ints
@@ -90,9 +90,9 @@ class MeshPhysics:
     """A topology with its physics; ``usual_*`` is the equilibrium at mean load without noise, ``[N]``.
 
     Attributes:
-        host: int64 ``[N]``, cluster node on which one replica runs; services share nodes.
+        host: int64 ``[N]``, cluster node of one replica; services share nodes.
         newcomers: int64 ``[K]``, latent services that can join; their ``usual_rate`` is 0.
-        canaries: int64 ``[C, 2]``, a service and the latent service that is its canary.
+        canaries: int64 ``[C, 2]``, a service and its latent canary.
         misroutes: int64 ``[P, 4]``, calls a->x and b->y, and the latent calls a->y and b->x. If ``carried`` is 0 for
             the first two and 1 for the last two, each service still has its usual rate.
     """
@@ -130,7 +130,7 @@ class Conditions:
         capacity: factor on the workers, ``[N]``.
         leak: extra memory, 0..1, ``[N]``.
         other_cpu: CPU use that work without requests reaches, 0..1, ``[N]``.
-        starved: mean time that a request waits because that work has the CPU, s, ``[N]``.
+        starved: mean wait of a request because of this work, s, ``[N]``.
     """
 
     entry: Floats
@@ -159,8 +159,8 @@ class Response:
     """The true state of the mesh, before measurement.
 
     Attributes:
-        rate: requests arriving, 1/s, ``[N]``.
-        call_rate: attempts, 1/s, ``[E]``; those into a service and its ``entry`` add up to its ``rate``.
+        rate: arriving requests, 1/s, ``[N]``.
+        call_rate: attempts, 1/s, ``[E]``; a service's incoming attempts and its ``entry`` add up to its ``rate``.
         utilisation: offered load over capacity, ``[N]``; above 1 requests are refused.
         p50, p99, mean: time to answer, s, ``[N]``.
         errors: share of requests answered with an error, ``[N]``.
@@ -187,8 +187,8 @@ def respond(mesh: MeshPhysics, now: Conditions) -> Response:
 
     Retries follow the failures of the previous tick, so a retry storm builds up over a few ticks.
     """
-    rate, call_rate, utilisation, wait, blocked = _flow_down(mesh, now)
-    errors = 1.0 - (1.0 - mesh.services.base_errors) * (1.0 - now.injected_errors) * (1.0 - blocked)
+    rate, call_rate, utilisation, wait, blocking = _flow_down(mesh, now)
+    errors = 1.0 - (1.0 - mesh.services.base_errors) * (1.0 - now.injected_errors) * (1.0 - blocking)
     return _propagate_up(mesh, now, rate, call_rate, utilisation, wait, errors)
 
 
@@ -196,18 +196,18 @@ def _flow_down(mesh: MeshPhysics, now: Conditions) -> tuple[Floats, Floats, Floa
     topology, services = mesh.topology, mesh.services
     rate = now.entry * now.alive
     call_rate = np.zeros(len(topology.source))
-    utilisation, wait, blocked = np.zeros_like(rate), np.zeros_like(rate), np.zeros_like(rate)
-    asked = now.calls_per_request * now.carried * now.attempts
+    utilisation, wait, blocking = np.zeros_like(rate), np.zeros_like(rate), np.zeros_like(rate)
+    attempts = now.calls_per_request * now.carried * now.attempts
     for nodes, calls in zip(topology.node_slices, topology.call_slices, strict=True):
         cpu_time, workers = now.cpu_time[nodes], services.workers[nodes] * now.capacity[nodes]
         utilisation[nodes] = rate[nodes] * cpu_time / (now.replicas[nodes] * workers)
-        waits, refused = wait_and_blocking(utilisation[nodes], workers, services.places[nodes])
-        wait[nodes], blocked[nodes] = waits * cpu_time / workers, refused
-        working = rate[nodes] * (1.0 - refused) * (1.0 - WORK_OF_FAILED * now.injected_errors[nodes])
-        call_rate[calls] = working[topology.source[calls] - nodes.start] * asked[calls]
+        queue_wait, blocked_share = wait_and_blocking(utilisation[nodes], workers, services.places[nodes])
+        wait[nodes], blocking[nodes] = queue_wait * cpu_time / workers, blocked_share
+        working = rate[nodes] * (1.0 - blocked_share) * (1.0 - WORK_OF_FAILED * now.injected_errors[nodes])
+        call_rate[calls] = working[topology.source[calls] - nodes.start] * attempts[calls]
         to = topology.destination[calls]
         rate += np.bincount(to, call_rate[calls] * now.alive[to] * (1.0 - now.lost[calls]), len(rate))
-    return rate, call_rate, utilisation, wait, blocked
+    return rate, call_rate, utilisation, wait, blocking
 
 
 def _propagate_up(
@@ -220,69 +220,71 @@ def _propagate_up(
     errors: Floats,
 ) -> Response:
     topology = mesh.topology
-    taken = (now.cpu_time + now.delay)[:, None] * mesh.services.own_shape
-    taken += (wait + now.starved)[:, None] * EXPONENTIAL + now.injected_delay[:, None]
+    seconds = (now.cpu_time + now.delay)[:, None] * mesh.services.own_shape
+    seconds += (wait + now.starved)[:, None] * EXPONENTIAL + now.injected_delay[:, None]
     errors = np.where(now.alive, errors, 1.0)
     p50, p99 = np.zeros_like(rate), np.zeros_like(rate)
-    call_p50, call_p99, failing, attempts = (np.zeros_like(call_rate) for _ in range(4))
+    call_p50, call_p99, call_errors, attempts = (np.zeros_like(call_rate) for _ in range(4))
     for nodes, calls, traces in zip(
         reversed(topology.node_slices), reversed(topology.call_slices), reversed(mesh.traces), strict=True
     ):
         to, timeout = topology.destination[calls], now.timeout[calls]
         network, delay, lost = mesh.calls.network[calls], now.call_delay[calls], now.lost[calls]
         median, tail = p50[to] + delay, p99[to] + delay
-        failing[calls] = 1.0 - (1.0 - errors[to]) * (1.0 - share_above(timeout, median, tail)) * (1.0 - lost)
-        attempts[calls], given_up = retry(failing[calls], now.retries[calls], now.budget[calls])
+        call_errors[calls] = 1.0 - (1.0 - errors[to]) * (1.0 - share_above(timeout, median, tail)) * (1.0 - lost)
+        attempts[calls], final_failures = retry(call_errors[calls], now.retries[calls], now.budget[calls])
         call_p50[calls] = np.where(lost >= 0.5, timeout, np.minimum(median, timeout)) + network
         call_p99[calls] = np.where(lost >= 0.01, timeout, np.minimum(tail, timeout)) + network
-        again = (attempts[calls] - 1.0) / np.maximum(failing[calls], 1e-12)
-        answer = taken.ravel()[traces.column] + delay[traces.call]
+        retries_per_failure = (attempts[calls] - 1.0) / np.maximum(call_errors[calls], 1e-12)
+        answer = seconds.ravel()[traces.column] + delay[traces.call]
         answer[_phase(traces.column) < lost[traces.call]] = NEVER
         rows = (nodes.stop - nodes.start) * SCENARIOS
-        waited = _time_of_calls(traces, answer, errors[to], again, timeout, network, now.carried[calls], rows)
-        taken[nodes] += waited.reshape(-1, SCENARIOS)
-        taken[nodes][~now.alive[nodes]] = REFUSED
-        p50[nodes], p99[nodes] = _quantiles(taken[nodes])
-        survived = np.log1p(-np.minimum(mesh.calls.propagation[calls] * given_up, 1.0 - 1e-9))
+        call_seconds = _time_of_calls(
+            traces, answer, errors[to], retries_per_failure, timeout, network, now.carried[calls], rows
+        )
+        seconds[nodes] += call_seconds.reshape(-1, SCENARIOS)
+        seconds[nodes][~now.alive[nodes]] = REFUSED
+        p50[nodes], p99[nodes] = _quantiles(seconds[nodes])
+        log_success = np.log1p(-np.minimum(mesh.calls.propagation[calls] * final_failures, 1.0 - 1e-9))
         log_share = np.bincount(
             topology.source[calls] - nodes.start,
-            now.calls_per_request[calls] * now.carried[calls] * survived,
+            now.calls_per_request[calls] * now.carried[calls] * log_success,
             nodes.stop - nodes.start,
         )
         errors[nodes] = 1.0 - (1.0 - errors[nodes]) * np.exp(log_share)
     return Response(
-        rate, call_rate, utilisation, p50, p99, taken.mean(axis=1), errors, call_p50, call_p99, failing, attempts
+        rate, call_rate, utilisation, p50, p99, seconds.mean(axis=1), errors, call_p50, call_p99, call_errors, attempts
     )
 
 
 def _time_of_calls(
     traces: LayerTraces,
     answer: Floats,
-    failed: Floats,
-    again: Floats,
+    errors: Floats,
+    retries_per_failure: Floats,
     timeout: Floats,
     network: Floats,
-    carried: Floats,
+    shares: Floats,
     rows: int,
 ) -> Floats:
-    """Seconds that each traced request of one layer waits for its calls, ``[rows]``.
+    """Return the time that each traced request in a layer waits for its calls, s, ``[rows]``.
 
     A trace above the timeout waits for the timeout in each attempt. A trace with an error repeats its wait per retry.
     """
     call = traces.call
-    repeated = 1.0 + again
-    repeats_on_error = 1.0 + again * failed
+    tries_on_timeout = 1.0 + retries_per_failure
+    tries = 1.0 + retries_per_failure * errors
     limit = timeout[call]
-    waited = np.where(answer > limit, limit * repeated[call], answer * repeats_on_error[call]) + network[call]
-    return np.bincount(traces.row, waited * traces.count * carried[call], rows).astype(np.float64, copy=False)
+    seconds = np.where(answer > limit, limit * tries_on_timeout[call], answer * tries[call]) + network[call]
+    return np.bincount(traces.row, seconds * traces.count * shares[call], rows).astype(np.float64, copy=False)
 
 
 def _phase(column: Ints) -> Floats:
-    """A fixed value in 0..1 per trace, spread by the golden ratio; it decides which traced attempts are lost."""
+    """Return a fixed value in 0..1 per trace, spread by the golden ratio: it decides which traced attempts are lost."""
     phase: Floats = np.mod(column * 0.6180339887498949, 1.0)
     return phase
 
 
-def _quantiles(taken: Floats) -> tuple[Floats, Floats]:
-    ordered = np.partition(taken, MEDIAN, axis=1)
-    return ordered[:, MEDIAN], taken.max(axis=1)
+def _quantiles(seconds: Floats) -> tuple[Floats, Floats]:
+    partial = np.partition(seconds, MEDIAN, axis=1)
+    return partial[:, MEDIAN], seconds.max(axis=1)

@@ -1,4 +1,4 @@
-"""Rewrite snapshots as imperfect instrumentation shows them: duplicate services, front ends, unmeasured dependencies.
+"""Rewrites snapshots as imperfect instrumentation shows them: duplicate services, front ends, unmeasured dependencies.
 
 The simulator measures each service where it runs. In real meshes many services are measured from outside. A load
 balancer or a function gateway appears as a service of its own in front of the real one. If trace headers are lost, a
@@ -23,24 +23,21 @@ Floats = NDArray[np.float64]
 SYMPTOMS = slice(EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY + 1)  # the same columns for services and calls
 RESOURCES = slice(NodeMetric.CPU_UTILIZATION, NodeMetric.ACTIVE_CONNECTIONS + 1)
 ERRORS, P50, P99 = EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY  # also columns of services
-MOVED = 0.6  # share of the calls into a duplicate service that use its second name
-REMOTE, FRONT = ".remote", ".front"  # end of the name of a duplicate service, and of a front end
+MOVED = 0.6  # share of calls into a duplicate service that use its second name
+REMOTE, FRONT = ".remote", ".front"  # suffixes of duplicate services and front ends
 NOISE = 0.03  # relative noise of values that are measured twice
-CALLER_SEES = (
-    "cpu_saturation",
-    "latency_injection",
-    "error_burst",
-)  # faults of a caller that also show in its dependencies
+# Faults of a caller that also show in its dependencies.
+CALLER_SEES = ("cpu_saturation", "latency_injection", "error_burst")
 
 
 @dataclass(frozen=True, slots=True)
 class Instrumentation:
-    """How a mesh is measured.
+    """A mesh's instrumentation.
 
     Attributes:
-        fronts: share of the called services with a front end.
-        remotes: share of the called services that appear a second time, under another name.
-        outside: share of the services without calls of their own that only their callers measure.
+        fronts: share of called services with a front end.
+        remotes: share of called services that appear a second time, under another name.
+        outside: share of services without calls of their own that only their callers measure.
         seed: chooses these services.
     """
 
@@ -50,7 +47,7 @@ class Instrumentation:
     seed: int = 0
 
     def draw(self, name: str, purpose: int) -> float:
-        """A random number in [0, 1) for a service, independent of the other services."""
+        """Draw a number in [0, 1) for a service, independent of other services."""
         return _draw(self.seed, name, purpose)
 
 
@@ -67,12 +64,8 @@ def measured_service(name: str) -> str:
 def instrument(
     snapshots: Iterable[MeshSnapshot], how: Instrumentation, faults: Sequence[Fault] = ()
 ) -> Iterator[MeshSnapshot]:
-    """Yield the snapshots as this instrumentation shows them.
-
-    Args:
-        snapshots: fully measured snapshots.
-        faults: faults of the run, because some also show in the dependencies of the culprit.
-    """
+    """Yield the snapshots as this instrumentation shows them. Some ``faults`` also show in the culprit's
+    dependencies."""
     rng = np.random.default_rng([how.seed, 1])
     for index, snapshot in enumerate(snapshots):
         active = [f for f in faults if f.start <= index < f.end and f.kind in CALLER_SEES]
@@ -92,8 +85,8 @@ def _instrument(
     nodes[outside, SYMPTOMS] = _symptoms_of_calls(nodes, index, edges)[outside]
     nodes, edges, index = _with_remotes(names, nodes, edges, index, how)
     nodes, edges, index = _with_fronts(names, nodes, edges, index, how)
-    added = slice(len(snapshot.node_ids), None)
-    nodes[added, SYMPTOMS] *= np.exp(NOISE * rng.standard_normal(nodes[added, SYMPTOMS].shape))
+    extra_rows = slice(len(snapshot.node_ids), None)
+    nodes[extra_rows, SYMPTOMS] *= np.exp(NOISE * rng.standard_normal(nodes[extra_rows, SYMPTOMS].shape))
     for table in (nodes, edges):
         table[:, ERRORS] = np.minimum(table[:, ERRORS], 1.0)
         table[:, P99] = np.where(table[:, P99] < table[:, P50], table[:, P50], table[:, P99])
@@ -109,9 +102,9 @@ def _instrument(
 
 
 def _measured_by_callers(names: Sequence[str], index: Ints, how: Instrumentation) -> Ints:
-    """Rows of services that only their callers measure."""
-    called = np.setdiff1d(index[1], index[0])
-    return np.array([i for i in called.tolist() if how.draw(names[i], 0) < how.outside], dtype=np.int64)
+    """Return the rows of services that only their callers measure."""
+    leaves = np.setdiff1d(index[1], index[0])
+    return np.array([i for i in leaves.tolist() if how.draw(names[i], 0) < how.outside], dtype=np.int64)
 
 
 def _blame_dependencies(
@@ -129,11 +122,11 @@ def _blame_dependencies(
 
 
 def _symptoms_of_calls(nodes: Floats, index: Ints, edges: Floats) -> Floats:
-    """``[N, 3]`` errors, p50 and p99 of the calls into each service, weighted by traffic, or else its own values."""
-    seen = np.isfinite(edges[:, SYMPTOMS])
-    weight = seen * edges[:, EdgeMetric.REQUESTS_PER_SECOND, None]
+    """Return ``[N, 3]`` errors, p50 and p99 of the calls into each service, weighted by traffic, or its own values."""
+    is_observed = np.isfinite(edges[:, SYMPTOMS])
+    weight = is_observed * edges[:, EdgeMetric.REQUESTS_PER_SECOND, None]
     sums, weights = np.zeros((2, len(nodes), 3))
-    np.add.at(sums, index[1], np.where(seen, edges[:, SYMPTOMS], 0) * weight)
+    np.add.at(sums, index[1], np.where(is_observed, edges[:, SYMPTOMS], 0) * weight)
     np.add.at(weights, index[1], weight)
     return np.where(weights > 0, sums / np.maximum(weights, 1e-12), nodes[:, SYMPTOMS])
 
@@ -145,19 +138,19 @@ def _with_remotes(
     busy = np.intersect1d(index[0], index[1])
     for i in [i for i in busy.tolist() if how.draw(names[i], 3) < how.remotes]:
         into = np.flatnonzero(index[1] == i)
-        moved = [e for e in into.tolist() if how.draw(f"{names[index[0, e]]}>{names[i]}", 4) < MOVED]
-        if not moved:
+        calls = [e for e in into.tolist() if how.draw(f"{names[index[0, e]]}>{names[i]}", 4) < MOVED]
+        if not calls:
             continue
         remote = len(names)
         names.append(f"{names[i]}{REMOTE}")
-        split = edges[moved].copy()
-        if len(moved) == len(into):  # half of each caller's calls keep the original name
+        split = edges[calls].copy()
+        if len(calls) == len(into):  # half of each caller's calls keep the original name
             split[:, EdgeMetric.REQUESTS_PER_SECOND] /= 2
-            edges[moved, EdgeMetric.REQUESTS_PER_SECOND] /= 2
-            index = np.concatenate([index, [index[0, moved], [remote] * len(moved)]], axis=1)
+            edges[calls, EdgeMetric.REQUESTS_PER_SECOND] /= 2
+            index = np.concatenate([index, [index[0, calls], [remote] * len(calls)]], axis=1)
             edges = np.concatenate([edges, split])
         else:
-            index[1, moved] = remote
+            index[1, calls] = remote
         nodes = np.concatenate([nodes, _duplicate_row(nodes[i], split)])
     return nodes, edges, index
 
@@ -171,16 +164,16 @@ def _with_fronts(
         into = index[1] == i
         front = len(names)
         names.append(f"{names[i]}{FRONT}")
-        forwarded = np.concatenate([[edges[into, EdgeMetric.REQUESTS_PER_SECOND].sum()], nodes[i, SYMPTOMS]])
+        front_call = np.concatenate([[edges[into, EdgeMetric.REQUESTS_PER_SECOND].sum()], nodes[i, SYMPTOMS]])
         nodes = np.concatenate([nodes, _duplicate_row(nodes[i], edges[into])])
         index[1, into] = front
         index = np.concatenate([index, [[front], [i]]], axis=1)
-        edges = np.concatenate([edges, forwarded[None, :]])
+        edges = np.concatenate([edges, front_call[None, :]])
     return nodes, edges, index
 
 
 def _duplicate_row(service: Floats, calls: Floats) -> Floats:
-    """``[1, 7]`` metrics of a service as these calls show them, or else its own latency and errors."""
+    """Return a service's metrics ``[1, 7]`` as these calls show them, or its own latency and errors."""
     row = np.full((1, len(NODE_METRICS)), np.nan)
     row[0, NodeMetric.REQUEST_RATE] = calls[:, EdgeMetric.REQUESTS_PER_SECOND].sum()
     whole = np.concatenate([service, np.full(len(EDGE_METRICS), np.nan)])[None, : len(NODE_METRICS)]

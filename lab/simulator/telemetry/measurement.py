@@ -1,4 +1,4 @@
-"""Measure the mesh: counts, quantiles of samples, missing values."""
+"""Measures the mesh: counts, quantiles of samples, missing values."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which metrics exist at all: bool ``[N, 7]`` and ``[E, 4]``."""
+    """Whether each metric exists: bool ``[N, 7]`` and ``[E, 4]``."""
 
     nodes: Bools
     edges: Bools
@@ -49,23 +49,22 @@ def measure(
     spec: MeshSpec,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats]:
-    """Node features ``[N, 7]`` and edge features ``[E, 4]``, NaN where not observed.
+    """Return node features ``[N, 7]`` and edge features ``[E, 4]``, NaN where not observed.
 
-    The requests of a service equal the calls counted on its edges and at the entry. The number of random draws is
-    always the same.
+    A service's requests equal the counts of its calls and at the entry. The number of random draws is fixed.
     """
     services, calls = len(truth.rate), len(truth.call_rate)
     z, u = rng.standard_normal((6, services)), rng.random((3, services))
     ze, ue = rng.standard_normal((4, calls)), rng.random((2, calls))
     gaps, edge_gaps = rng.random((services, len(NODE_METRICS))), rng.random((calls, len(EDGE_METRICS)))
-    made = draw_poisson(truth.call_rate * spec.interval_seconds, ze[0], ue[0])
-    entered = draw_poisson(now.entry * now.alive * spec.interval_seconds, z[0], u[0])
+    attempts = draw_poisson(truth.call_rate * spec.interval_seconds, ze[0], ue[0])
+    entry_requests = draw_poisson(now.entry * now.alive * spec.interval_seconds, z[0], u[0])
     to = mesh.topology.destination
-    count = entered + np.bincount(to, np.rint(made * now.alive[to] * (1.0 - now.lost)), services)
+    count = entry_requests + np.bincount(to, np.rint(attempts * now.alive[to] * (1.0 - now.lost)), services)
     edges = np.empty((calls, len(EDGE_METRICS)))
-    edges[:, EdgeMetric.REQUESTS_PER_SECOND] = made / spec.interval_seconds
-    edges[:, EdgeMetric.ERROR_RATE] = _ratio(draw_binomial(made, truth.call_errors, ze[1], ue[1]), made)
-    quantiles = measure_quantiles(truth.call_p50, truth.call_p99, made, ze[2], ze[3])
+    edges[:, EdgeMetric.REQUESTS_PER_SECOND] = attempts / spec.interval_seconds
+    edges[:, EdgeMetric.ERROR_RATE] = _ratio(draw_binomial(attempts, truth.call_errors, ze[1], ue[1]), attempts)
+    quantiles = measure_quantiles(truth.call_p50, truth.call_p99, attempts, ze[2], ze[3])
     edges[:, EdgeMetric.P50_LATENCY], edges[:, EdgeMetric.P99_LATENCY] = quantiles
     nodes = np.empty((services, len(NODE_METRICS)))
     nodes[:, NodeMetric.REQUEST_RATE] = count / spec.interval_seconds
@@ -83,18 +82,18 @@ def measure(
 
 
 def memory_now(mesh: MeshPhysics, fleet: Fleet, variation: Variation, noise: Noise) -> Floats:
-    """Memory use, 0..1: it grows towards a plateau and drops when a process restarts."""
-    grown = 1.0 - np.exp(-fleet.age_hours / mesh.services.memory_hours)
-    used = mesh.services.memory_base + mesh.services.memory_growth * grown + variation.memory * noise.memory
-    return np.clip(used, 0.01, 0.99)
+    """Return the memory use, 0..1, which grows towards a plateau and drops when a process restarts."""
+    growth = 1.0 - np.exp(-fleet.age_hours / mesh.services.memory_hours)
+    memory = mesh.services.memory_base + mesh.services.memory_growth * growth + variation.memory * noise.memory
+    return np.clip(memory, 0.01, 0.99)
 
 
-def _cpu(mesh: MeshPhysics, truth: Response, measured: Floats, other: Floats, z: Floats) -> Floats:
-    """CPU use, 0..1: idle share plus work for the requests that arrived in the interval, or what other work reaches."""
-    came = np.clip(measured / np.maximum(truth.rate, 1e-9), 0.0, 3.0)
-    busy = np.minimum(truth.utilisation * came, 1.0)
-    used = np.maximum(mesh.services.cpu_idle + mesh.services.cpu_busy * busy, other)
-    return np.clip(used * (1.0 + 0.02 * z), 0.0, 1.0)
+def _cpu(mesh: MeshPhysics, truth: Response, rate: Floats, other_cpu: Floats, z: Floats) -> Floats:
+    """Return the CPU use, 0..1: idle share and work for requests in the interval, or the level of other work."""
+    arrival_ratio = np.clip(rate / np.maximum(truth.rate, 1e-9), 0.0, 3.0)
+    busy = np.minimum(truth.utilisation * arrival_ratio, 1.0)
+    cpu = np.maximum(mesh.services.cpu_idle + mesh.services.cpu_busy * busy, other_cpu)
+    return np.clip(cpu * (1.0 + 0.02 * z), 0.0, 1.0)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Missing telemetry: exporters, scrape shards or the whole monitoring fall silent for a while. The mesh itself is fine.
 
-Silences depend only on the spec and the time, so that two runs of one mesh have the same ones. They use random streams
-of their own, so a run without silences does not change.
+Silences depend only on the spec and the time, so two runs of a mesh have the same ones. They use random streams of
+their own, so a run without silences does not change.
 """
 
 import zlib
@@ -16,15 +16,15 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import MeshSnapshot, namespace_of
 
 SHORTEST, LONGEST = 2, 20  # snapshots in a silence
-LEAST_SLOT = 2 * LONGEST  # snapshots in a slot of meshes with long intervals
+LEAST_SLOT = 2 * LONGEST  # minimum number of snapshots in a slot
 SLOT_SECONDS = 3600.0  # silences are drawn an hour at a time
-SHARDS = (3, 10)  # fewest and most shards over which scrapes are spread
-ONE_SIDE = 0.4  # share of the silences of one service or a group that leave either its metrics or its calls
+SHARDS = (3, 10)  # bounds of the number of scrape shards
+ONE_SIDE = 0.4  # share of silences of one service or a group that leave either metrics or calls
 _STREAM = 10
 
 
 class Reporter(StrEnum):
-    """Which telemetry of a service is missing."""
+    """The missing part of a service's telemetry."""
 
     BOTH = "both"  # an exporter or a scrape shard: its own metrics, and the calls that it reports as caller
     METRICS = "metrics"  # its own metrics alone
@@ -32,7 +32,7 @@ class Reporter(StrEnum):
 
 
 class Reach(StrEnum):
-    """Whose telemetry is missing."""
+    """The services whose telemetry is missing."""
 
     SERVICE = "service"
     GROUP = "group"  # some services of one namespace
@@ -49,10 +49,8 @@ class PlannedSilence:
     """A period in which services do not report.
 
     Attributes:
-        start, end: index of the first snapshot with it, and of the first one without.
-        reach: how many services fall silent together, and why.
-        reporter: what is missing.
-        services: their node ids.
+        start, end: indices of the first snapshot with it and the first one without.
+        services: node ids.
     """
 
     start: int
@@ -62,7 +60,7 @@ class PlannedSilence:
     services: frozenset[str]
 
     def to_json(self, spec: MeshSpec) -> dict[str, Any]:
-        """Return the label of a recording's meta.json. ``end`` is the time of the first snapshot without the silence,
+        """Return the label for a recording's meta.json. ``end`` is the time of the first snapshot without the silence,
         unless that snapshot was lost."""
         return {
             "start": spec.time_of(self.start).isoformat(),
@@ -74,11 +72,7 @@ class PlannedSilence:
 
 
 def draw_silences(spec: MeshSpec, services: Sequence[str], slot: int) -> tuple[PlannedSilence, ...]:
-    """Draw the silences of one slot of :func:`silence_slot` snapshots. Each ends within its slot.
-
-    Args:
-        slot: number of the slot, from 0.
-    """
+    """Draw the silences in slot number ``slot``, from 0. Each ends within its slot."""
     rng = spec.stream_of(_STREAM, slot)
     ticks = silence_slot(spec)
     hours = ticks * spec.interval_seconds / 3600.0
@@ -86,10 +80,12 @@ def draw_silences(spec: MeshSpec, services: Sequence[str], slot: int) -> tuple[P
 
 
 def plan_silences(spec: MeshSpec, services: Sequence[str], snapshots: int) -> tuple[PlannedSilence, ...]:
-    """Return the silences that begin in the first snapshots of a run, by start."""
+    """Return the silences that begin in a run's first snapshots, by start."""
     slots = -(-snapshots // silence_slot(spec))
-    drawn = [one for slot in range(slots) for one in draw_silences(spec, services, slot) if one.start < snapshots]
-    return tuple(sorted(drawn, key=lambda one: one.start))
+    silences = [
+        planned for slot in range(slots) for planned in draw_silences(spec, services, slot) if planned.start < snapshots
+    ]
+    return tuple(sorted(silences, key=lambda planned: planned.start))
 
 
 def silence_slot(spec: MeshSpec) -> int:
@@ -97,20 +93,20 @@ def silence_slot(spec: MeshSpec) -> int:
 
 
 def silence(snapshot: MeshSnapshot, services: Collection[str], reporter: Reporter = Reporter.BOTH) -> MeshSnapshot:
-    """Return the snapshot without what these services (node ids) report. Calls from others to them are still there."""
-    silent = np.fromiter((name in services for name in snapshot.node_ids), bool, snapshot.num_nodes)
+    """Return the snapshot without the reports by these services (node ids). Others' calls to them remain."""
+    is_silent = np.fromiter((name in services for name in snapshot.node_ids), bool, snapshot.num_nodes)
     nodes = np.where(snapshot.node_observed, snapshot.node_features, np.nan)
     edges = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)
-    kept = np.ones(snapshot.num_edges, bool)
+    is_reported = np.ones(snapshot.num_edges, bool)
     if reporter is not Reporter.CALLS:
-        nodes[silent] = np.nan
+        nodes[is_silent] = np.nan
     if reporter is not Reporter.METRICS:
-        kept = ~silent[snapshot.edge_index[0]]
+        is_reported = ~is_silent[snapshot.edge_index[0]]
     return MeshSnapshot.create(
         node_ids=snapshot.node_ids,
-        edge_index=snapshot.edge_index[:, kept],
+        edge_index=snapshot.edge_index[:, is_reported],
         node_features=nodes,
-        edge_features=edges[kept],
+        edge_features=edges[is_reported],
         observed_at=snapshot.observed_at,
         changes=snapshot.changes,
         signals=snapshot.signals,
@@ -128,19 +124,19 @@ def _draw(rng: np.random.Generator, services: Sequence[str], first: int, ticks: 
 
 
 def _draw_services(rng: np.random.Generator, services: Sequence[str], reach: Reach) -> frozenset[str]:
-    chosen = services[int(rng.integers(len(services)))]
+    service = services[int(rng.integers(len(services)))]
     if reach is Reach.SERVICE:
-        return frozenset({chosen})
+        return frozenset({service})
     if reach is Reach.GROUP:
-        beside = [name for name in services if namespace_of(name) == namespace_of(chosen)]
+        beside = [name for name in services if namespace_of(name) == namespace_of(service)]
         share = rng.uniform(0.2, 1.0)
-        return frozenset({chosen, *(name for name in beside if rng.random() < share)})
+        return frozenset({service, *(name for name in beside if rng.random() < share)})
     if reach is Reach.SHARD:
         shards = int(rng.integers(SHARDS[0], SHARDS[1] + 1))
-        return frozenset(name for name in services if _shard(name, shards) == _shard(chosen, shards))
+        return frozenset(name for name in services if _shard(name, shards) == _shard(service, shards))
     return frozenset(services)
 
 
 def _shard(service: str, shards: int) -> int:
-    """Return the Prometheus server that scrapes a service, as ``hashmod`` assigns it."""
+    """Return the number of the Prometheus server that scrapes a service, as ``hashmod`` assigns it."""
     return zlib.crc32(service.encode()) % shards

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import figures
 from benchmarks.evaluate import update_rows
 from lab.comparison import cases
-from lab.comparison.cases import EVEN, ODD, found_with_notices, keep_cases
+from lab.comparison.cases import EVEN, ODD, keep_cases, measure_notices
 from lab.comparison.lines import score
 from lab.comparison.parts import evaluate_task, group_parts, recording_tasks
 from lab.comparison.plan import OURS, Job
@@ -58,10 +58,10 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
     lines = tmp_path / "verdicts.jsonl"
     early, late = spans[0].start - STEP, spans[0].end + 2 * STEP
     lines.write_text("\n".join([line(early, Severity.MINOR), line(late, Severity.NOTICE)]))
-    found = {name: estimate.value for name, estimate in found_with_notices(outcomes, lines).items()}
+    found = {name: estimate.value for name, estimate in measure_notices(outcomes, lines).items()}
     assert found == {"recall_with_notices": 2 / 3, "notice_recall_of_cpu": 0.5, "notice_recall_of_disk": 0.0}
     lines.write_text(line(late, Severity.MINOR))
-    assert found_with_notices(outcomes, lines) == {}
+    assert measure_notices(outcomes, lines) == {}
 
 
 def test_both_parts_are_reported_from_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,8 +109,8 @@ def test_the_demo_pauses_once_at_its_first_incident() -> None:
     ],
 )
 def test_the_judgement_on_a_chapter(alerts: list[AlertRecord], passed: bool, words: str) -> None:
-    raised = {one.id: one for one in alerts}
-    state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), raised=raised)
+    records = {record.id: record for record in alerts}
+    state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), alerts=records)
     concluded = conclude(state)
     assert concluded.passed == passed
     label, text = concluded.news[-1]
@@ -153,8 +153,8 @@ def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> 
     before = DemoState("A mesh", INTERVAL, ())
     state = add_verdict(before, scored_snapshot(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
     print_progress(Console(force_terminal=False), before, state)
-    assert not state.raised
-    assert [*state.noticed] == ["n"]
+    assert not state.alerts
+    assert [*state.notices] == ["n"]
     assert capsys.readouterr().out.splitlines() == [
         "00:00:15  notice      a/db is failing: 31% of its requests, usually 0.3%. 1 service affected.",
         "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",

@@ -461,7 +461,7 @@ def test_tokens_on_the_command_line(tmp_path: Path) -> None:
             ["--set", "serve.certificate_file={folder}/wrong.toml", "--set", "serve.key_file={folder}/wrong.toml"],
             ["a certificate and its key in PEM"],
         ),
-        (["--set", "serve.proxy_user_header=X-User"], ["expected trusted_proxies"]),
+        (["--set", "serve.proxy_user_header=X-User"], ["trusted_proxies is missing"]),
         (["--set", "serve.allowed_hosts=['a b']"], ["expected HOST or HOST:PORT"]),
         (["--set", "serve.allow_anonymous=true", "--set", "serve.tokens_file=x"], ["choose one"]),
     ],

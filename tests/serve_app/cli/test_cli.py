@@ -248,7 +248,7 @@ def test_weights_can_be_given(recording: Path, tmp_path: Path) -> None:
         (("RECORDING", "--set", "model.windw_size=3"), 1, "no such setting"),
         (("RECORDING", "--set", "model.window_size"), 1, "expected NAME=VALUE"),
         (("RECORDING", "--mesh", "prod"), 2, "expected with --url or --from only"),
-        (("RECORDING", "--url", "http://127.0.0.1:9", "--weights", "w"), 2, "uses the settings of the service"),
+        (("RECORDING", "--url", "http://127.0.0.1:9", "--weights", "w"), 2, "uses the service's settings"),
         (("RECORDING", "--url", "http://127.0.0.1:9"), 1, "start it with `tagae serve`"),
         (("RECORDING", "--url", "localhost"), 1, "expected http://HOST:PORT"),
     ],

@@ -133,5 +133,5 @@ def test_a_receiver_that_fails_has_one_line_and_another_when_it_takes_notificati
         terminal.tell(News(receivers=problems))
     assert capsys.readouterr().err.splitlines() == [
         "notifications: slack takes none",
-        "notifications: all receivers take them again",
+        "notifications: all receivers accept them again",
     ]

@@ -122,7 +122,7 @@ def test_which_mesh_uses_which_model_moves_too(tmp_path: Path) -> None:
     with closing(local_store(tmp_path / "one")) as store:
         store.write_document(ROLLOUT, b"first", revision=0)
     done = copy("--from", tmp_path / "one", "--to", tmp_path / "two")
-    assert "copied which mesh uses which model" in done.stderr
+    assert "copied the choice of models" in done.stderr
     single = copy("--from", tmp_path / "one", "--to", tmp_path / "three", "--mesh", "shop")
     assert "model" not in single.stderr
     with closing(local_store(tmp_path / "one")) as store, closing(local_store(tmp_path / "two")) as other:
