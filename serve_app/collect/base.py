@@ -48,12 +48,9 @@ class Poll:
 
     Attributes:
         snapshot: None if services or calls are unknown and no recent values can stand in.
-        answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
         reason: why there is no snapshot; with a snapshot, the remarks.
-        ignored_annotations: descriptions of invalid annotations.
-        unmapped_queues: queues that belong to no service of the mesh.
         uses_rules: whether recording rules were read.
         arrival: how the series arrive and where they come from.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.

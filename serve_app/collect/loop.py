@@ -91,7 +91,6 @@ class CollectorState:
         incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
             are complete.
         seconds: duration of the newest poll's slowest query, s.
-        problem: what went wrong in the newest poll or push.
         events: Kubernetes Events; None if they are not watched.
         replayed_share: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """

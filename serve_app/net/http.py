@@ -27,7 +27,6 @@ class Reply:
     Attributes:
         failed: why the request failed; empty if it succeeded. Waiting does not help with ``refused`` and ``forbidden``.
         status: HTTP status; 0 without a response.
-        detail: text for the log.
         retry_after_seconds: how long the server asks to wait before the next request.
         content: the response's first bytes, at most as many as requested.
     """

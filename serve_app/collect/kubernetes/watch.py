@@ -65,7 +65,6 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        stored_events: number of stored events.
         outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
             ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
     """

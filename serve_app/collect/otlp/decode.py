@@ -48,8 +48,6 @@ class Point:
     """One data point of a call.
 
     Attributes:
-        measure: what it counts.
-        client, server: names of the services.
         attributes: all other attributes of the point and its resource. They distinguish series of the same call.
         start: when counting began, ns of Unix time; 0: unknown.
         at: when it was measured, ns of Unix time.
@@ -70,11 +68,8 @@ class Point:
 
 
 def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
-    """Decode the data points of a service graph, and count the others, which are ignored.
-
-    Args:
-        body: an ``ExportMetricsServiceRequest``.
-        media_type: ``PROTOBUF`` or ``JSON``.
+    """Decode an ``ExportMetricsServiceRequest`` (:data:`PROTOBUF` or :data:`JSON`) to the data points of a service
+    graph, and count the other data points, which are ignored.
 
     Raises:
         MalformedDocument: it is not such a message.

@@ -97,8 +97,6 @@ class QueryAnswer:
         warnings: what Prometheus says about the query or its answer. If it says that a part may be missing, the query
             counts as failed: ``incomplete``.
         failed: why the query failed; empty if it succeeded, even with an empty result.
-        detail: description of the failure, for the log.
-        seconds: time until the result was complete.
     """
 
     samples: Samples = field(default_factory=Samples)

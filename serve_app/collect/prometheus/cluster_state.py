@@ -38,8 +38,6 @@ class ClusterState:
 
     Attributes:
         workloads: None before the first poll.
-        ignored_annotations: descriptions of invalid annotations.
-        unmapped_queues: queues that belong to no service of the mesh.
         coverage: which pods belong to which services; None: unknown.
     """
 

@@ -44,9 +44,8 @@ class Split:
     """One store's series from several clusters or Prometheus servers.
 
     Attributes:
-        label: distinguishes them.
         parts: the clusters or servers, busiest first.
-        read: those whose series are read.
+        read: values whose series are read.
         choice: reason: the ``busiest``, because they have services with the same name; all, because none has
             (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``);
             or one server of each ``pair`` that scrapes the same targets.

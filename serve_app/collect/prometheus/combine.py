@@ -68,11 +68,8 @@ class MeshRows:
             self._side_parts = previous._side_parts
 
     def read(self, levels: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Service and call columns with one row for each, under the first dialect's names.
-
-        Args:
-            levels: requests are required.
-        """
+        """Return service and call columns with one row for each, under the first dialect's names. Each level needs
+        requests."""
         services, calls = self._read_part(self._dialect, levels, self._name_service, self._name_call)
         if not self._side_parts:
             return services, calls

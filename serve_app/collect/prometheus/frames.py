@@ -142,9 +142,6 @@ def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") ->
 
     Queries already group by the same labels, so series with one key differ only in how a label's value is spelled.
     ``+Inf`` and ``NaN`` become NaN. Samples that lack one of the labels are left out.
-
-    Args:
-        joined_by: how the values of one key are joined.
     """
     numbers, values = labels.owners, np.where(np.isfinite(values), values, np.nan)
     if labels.dropped_series:

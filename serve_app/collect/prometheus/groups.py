@@ -74,12 +74,8 @@ class SeriesGroup:
 
 
 def group_query(query: Query, match: Match, fact: str) -> str:
-    """PromQL for one fact about the series behind a requests query; empty if the query takes no rate of a selector.
-
-    Args:
-        query: its rate selectors and service labels are used.
-        fact: one of :data:`FACTS`.
-    """
+    """Return PromQL for one of the :data:`FACTS` about the series behind a requests query, from its rate selectors and
+    service labels; empty if the query takes no rate of a selector."""
     selectors = [match.apply(selector) for selector in range_selectors(query.promql)]
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"

@@ -99,7 +99,6 @@ class Column(Mapping[Key, float]):
     """Values of one query by key; each key occurs once. NaN: a series without a usable value.
 
     Args:
-        keys: what the numbers refer to.
         numbers: ``[R]``, ascending.
         values: ``[R]``.
     """

@@ -39,7 +39,6 @@ class Border:
         """The border for a rate window.
 
         Args:
-            window_seconds: rate window, s.
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
@@ -54,7 +53,6 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
     Args:
         counts: ``[R, B]`` rates of cumulative buckets; NaN where a row does not have the bound.
         bounds: ``[B]`` ascending.
-        border: of the rate window.
 
     Returns:
         ``[R, C]`` rates without long requests, their bounds ``[C]`` with ``+Inf`` at the end, and ``[R]`` the rate of

@@ -107,8 +107,6 @@ class View:
     """One way to see the requests of a key: rates as PromQL, before they are summed by key.
 
     Attributes:
-        requests: rate of requests, 1/s.
-        failures: rate of failed requests, 1/s.
         buckets: rates of histogram buckets, 1/s, and the factor that converts their bounds to s. A histogram counts for
             keys that no histogram before it has.
     """

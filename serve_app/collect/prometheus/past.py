@@ -88,7 +88,6 @@ def range_length(polls: Sequence[Poll], step: float) -> int:
 
     Args:
         polls: the previous range's polls.
-        step: time between two instants, s.
     """
     largest = max(map(count_samples, polls))
     return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))

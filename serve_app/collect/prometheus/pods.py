@@ -142,7 +142,6 @@ class PodCoverage:
     """How a cluster's pods, workloads and services match.
 
     Attributes:
-        pods: pods that run.
         without_owner: pods with usage that are unknown to kube-state-metrics. They count for no service.
         without_capacity: pods with usage, and neither a limit nor a request nor a known node. They are left out.
         unmatched_workloads: workloads with pods in a namespace of the mesh that serve none of its services.
@@ -162,7 +161,7 @@ class Pods:
     """The pods of one instant.
 
     Args:
-        known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
+        columns: those of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
     def __init__(self, columns: Columns, window_seconds: float) -> None:

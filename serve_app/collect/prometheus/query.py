@@ -161,7 +161,6 @@ class Gap:
     Attributes:
         name: what is missing, in a few words.
         promql: the number of affected series; an empty result or 0 if nothing is missing.
-        cost: what is lost.
         remedy: what to configure in that system, or in ours.
         of_calls: whether calls are missing, which is no gap if another source of the mesh has them.
     """

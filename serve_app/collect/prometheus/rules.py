@@ -112,7 +112,6 @@ def rule_lines(name: str, expr: str, more: str = "", **tables: Mapping[str, str]
 
     Args:
         name: ``record: NAME`` or ``alert: NAME``.
-        more: a further line; empty: none.
         tables: such as ``labels``; empty ones are left out.
     """
     lines = [f"      - {name}", "        expr: |-", *(f"          {line}" for line in expr.splitlines())]

@@ -53,14 +53,10 @@ class Survey:
     """A survey's findings about a mesh's series.
 
     Attributes:
-        at: when the series were read.
-        mesh: how the mesh's series arrive.
-        containers: how the containers' series arrive.
         clusters: None if there is only one.
         replicas: servers that scrape the same targets; None if there are none, or their duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
-        match: matchers for the mesh's series.
         exporter_match: matchers for series of Kubernetes and exporters.
         absent_labels: labels of the setting ``match`` that no series of the mesh has; they are not used.
         unmatched_values: existing values of labels of the setting ``match``, if no series has the setting's value.
@@ -69,7 +65,7 @@ class Survey:
         is_certain: whether the next survey may wait.
     """
 
-    at: datetime
+    at: datetime  # when the series were read
     mesh: Freshness = field(default_factory=Freshness)
     containers: Freshness = field(default_factory=Freshness)
     clusters: Split | None = None
@@ -118,7 +114,6 @@ class Surveyor:
 
     Attributes:
         survey: the newest result; None before the first.
-        plan: the plan that follows from it.
     """
 
     def __init__(self, prometheus: Prometheus, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:

@@ -29,10 +29,8 @@ class Controller:
     """The specification of a workload.
 
     Attributes:
-        replicas: desired replicas.
         generation: the object's generation, which rises with each change to its specification; for an unknown owner of
             replica sets, when the newest one was created (Unix, s).
-        by_autoscaler: whether an autoscaler set ``replicas``.
     """
 
     replicas: int
@@ -85,10 +83,8 @@ class WorkloadState:
     """The workloads of a mesh at one instant.
 
     Attributes:
-        controllers: specification of each workload.
         services: services of each workload, including workloads without traffic now. A missing workload serves the
             service of its own name.
-        cordoned_workloads: workloads with pods on cordoned nodes.
         held_polls: number of polls in a row that held back missing controllers.
     """
 
