@@ -113,8 +113,8 @@ class LiveSource(Protocol):
     """
 
     def snapshot_at(self, at: datetime) -> MeshSnapshot | None:
-        """The mesh at an instant, UTC, with ``observed_at`` equal to it. Instants come in order; the same instant may
-        come again, and then has the same content.
+        """Return the mesh at an instant, UTC, with ``observed_at`` equal to it. Instants come in order; the same
+        instant may come again, and then has the same content.
 
         Returns:
             None: the mesh has no services at this instant, and will not get any for it.

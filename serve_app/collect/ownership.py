@@ -79,11 +79,11 @@ class Ownership:
         self._notes.pop(mesh, None)
 
     def is_owner(self, mesh: str) -> bool:
-        """Whether this process collects a mesh now."""
+        """Return whether this process collects a mesh now."""
         return not self._has_ended and time.monotonic() < self._until.get(mesh, 0.0)
 
     def note_of(self, mesh: str) -> bytes | None:
-        """The owner's last note; None if this process owns the mesh, or the owner is unknown."""
+        """Return the owner's last note; None if this process owns the mesh, or the owner is unknown."""
         return None if self.is_owner(mesh) else self._notes.get(mesh)
 
     async def wait_for(self, mesh: str) -> None:

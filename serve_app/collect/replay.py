@@ -96,7 +96,7 @@ class Replay:
                     reading.cancel()
 
     async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
-        """A range's polls; None if Prometheus answers none of the attempts."""
+        """Return a range's polls; None if Prometheus answers none of the attempts."""
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:

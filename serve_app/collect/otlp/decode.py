@@ -108,7 +108,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
 
 
 def virtual_end(client: str, attributes: Attributes) -> Literal["client", "server", ""]:
-    """Which end of a call is a virtual node; empty if both send spans."""
+    """Return the end of a call that is a virtual node; empty if both send spans."""
     if (_CONNECTION_TYPE, _VIRTUAL) not in attributes or not _OWN_MEANING.isdisjoint(attributes):
         return ""
     for end in ENDS:
@@ -118,12 +118,12 @@ def virtual_end(client: str, attributes: Attributes) -> Literal["client", "serve
 
 
 def has_connection_type(attributes: Attributes) -> bool:
-    """Whether a point says what kind of call it counts. Old versions never do."""
+    """Return whether a point says what kind of call it counts. Old versions never do."""
     return any(key == _CONNECTION_TYPE and value != _encode_text("") for key, value in attributes)
 
 
 def encode_response(media_type: str, ignored_points: int) -> bytes:
-    """The answer to a request with this many ignored data points."""
+    """Return the answer to a request with this many ignored data points."""
     response = ExportMetricsServiceResponse()
     if ignored_points:
         response.partial_success.rejected_data_points = ignored_points
@@ -175,7 +175,7 @@ def _points(metric: Any, kind: str, resource: Iterable[Any]) -> Iterator[Point]:
 
 
 def _count(point: Any, _: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """A point's counts and bounds; empty if they are unusable."""
+    """Return a point's counts and bounds; empty if they are unusable."""
     value = float(getattr(point, point.WhichOneof("value") or "as_int"))
     return ((value,), ()) if 0 <= value < math.inf else ((), ())
 

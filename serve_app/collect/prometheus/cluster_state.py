@@ -57,7 +57,7 @@ class ClusterState:
             self.workloads = self.read(columns, window_seconds).workloads
 
     def read(self, columns: Columns, window_seconds: float) -> ClusterInstant:
-        """The cluster at the next instant; ``window_seconds`` is the rate window of containers."""
+        """Return the cluster at the next instant; ``window_seconds`` is the rate window of containers."""
         serving = read_serving(columns.get("serves"))
         pods = Pods(columns, window_seconds) if OWNERS in columns else None  # unknown without owners
         controllers = read_controllers(columns) if CONTROLLERS.keys() <= columns.keys() else {}

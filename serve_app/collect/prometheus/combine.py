@@ -35,12 +35,12 @@ def combine(dialects: Sequence[Dialect]) -> Dialect:
 
 
 def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
-    """The level of a part's queries: ``calls`` for the first part, ``calls@NAME`` for one beside it."""
+    """Return the level of a part's queries: ``calls`` for the first part, ``calls@NAME`` for one beside it."""
     return level if part is dialect else f"{level}{BESIDE}{part.name}"
 
 
 def split_level(level: str) -> tuple[str, str]:
-    """The level, and the part's name, which is empty for the first part."""
+    """Return the level, and the part's name, which is empty for the first part."""
     level, _, part = level.partition(BESIDE)
     return level, part
 
@@ -82,7 +82,7 @@ class MeshRows:
         return _first_of([part.services for part in measurements]), _first_of([part.calls for part in measurements])
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
-        """The calls, including known calls that are not made now, and without calls that relays pass on."""
+        """Return the calls, including known calls that are not made now, and without calls that relays pass on."""
         of_services, made_calls = services["requests"], calls["requests"]
         keys = made_calls.table
         requests = without_relayed(made_calls, of_services, keys.numbers(map(self.names.of, relays)))
@@ -97,7 +97,7 @@ class MeshRows:
     def _read_part(
         self, part: Dialect, columns: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
     ) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Columns of a dialect with one row for each key, even where several proxies report a request."""
+        """Return the columns of a dialect with one row for each key, even where several proxies report a request."""
         levels = [level_of(level, self._dialect, part) for level in ENDS]
         names: dict[str, Callable[[Key], Key]] = dict(zip(levels, (name_service, name_call), strict=True))
         for level in levels:
@@ -144,8 +144,8 @@ class _Measurements:
     calls: Columns
 
     def at_its_place(self) -> "_Measurements":
-        """The measurements without callers that are not services; for an ingress controller, also without the services
-        behind it."""
+        """Return the measurements without callers that are not services; for an ingress controller, also without the
+        services behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
         callers = keys.numbers(key for key in self.callers if key[1] not in external)
         calls = {role: column.only(keys.among(column.part(0, 2), callers)) for role, column in self.calls.items()}
@@ -215,7 +215,7 @@ class _Names:
         }
 
     def rename(self, columns: Columns) -> dict[str, Column]:
-        """The columns under the earlier dialects' names."""
+        """Return the columns under the earlier dialects' names."""
         if not self._other:
             return dict(columns)
         name = KeyMap(columns["requests"].table, self._name)
@@ -250,7 +250,7 @@ def _default_namespace(dialect: Dialect) -> str:
 
 
 def _same_workload(first: str, second: str) -> bool:
-    """Whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
+    """Return whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
     short, long = sorted((first, second), key=len)
     return long == short or long.startswith(f"{short}-")
 

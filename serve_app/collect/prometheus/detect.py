@@ -80,7 +80,7 @@ class MeshSource(PrometheusSource):
         return poll
 
     def _detect(self, at: datetime) -> Poll:
-        """The first poll of a mesh whose kind is not known yet."""
+        """Poll a mesh whose kind is not known yet."""
         within = self._collector.deadline_seconds
         dialect, answers = detect_dialect(self._prometheus, at, within, self._match)
         if dialect is None and self._match:  # the source says what is wrong with the matchers
@@ -131,7 +131,7 @@ class MeshSource(PrometheusSource):
         return True
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
-        """Whether series of a dialect's requests exist; None if the query failed."""
+        """Return whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
         text = " or ".join(f"count({self._match.apply(selector)})" for selector in selectors)
         answer = self._prometheus.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
@@ -144,8 +144,8 @@ class MeshSource(PrometheusSource):
         return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """Configuration gaps of this mesh's sources, or of all sources if none is known. A failed query finds
-        nothing."""
+        """Return the configuration gaps of this mesh's sources, or of all sources if none is known. A failed query
+        finds nothing."""
         gaps = {
             (part.name, gap.name): gap
             for dialect in ([self.dialect] if self.dialect else KNOWN.values())
@@ -168,7 +168,7 @@ def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
 
 
 def configured_dialect(mesh: MeshSettings) -> Dialect | None:
-    """The dialect that the settings name, or several combined; None if it must be detected."""
+    """Return the dialect that the settings name, or several combined; None if it must be detected."""
     if mesh.source == "auto":
         return None
     generic = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
@@ -213,8 +213,8 @@ def detect_dialect(
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
-    """Why no dialect is found although there was one: its samples have stopped, or arrive later than Prometheus'
-    lookback. Empty if there are none in the last hour, or if the query fails."""
+    """Explain why no dialect is found although there was one: its samples have stopped, or arrive later than
+    Prometheus' lookback. Empty if there are none in the last hour, or if the query fails."""
     texts = {
         dialect.signature[0]: " or ".join(
             f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"

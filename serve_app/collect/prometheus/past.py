@@ -78,13 +78,13 @@ class PastSource(MeshSource):
 
 
 def count_samples(poll: Poll) -> int:
-    """The samples in the answers for one instant."""
+    """Return the samples in the answers for one instant."""
     return sum(len(answer.samples) for answer in poll.answers.values())
 
 
 def range_length(polls: Sequence[Poll], step: float) -> int:
-    """How many instants the next range of a long period may have: an hour of them, or fewer if they have too many
-    samples.
+    """Return the number of instants in the next range of a long period: an hour of them, or fewer if they have too
+    many samples.
 
     Args:
         polls: the previous range's polls.
@@ -170,7 +170,7 @@ class PastReader:
         self._periods: OrderedDict[tuple[str, str, int, int, int], PastSnapshots] = OrderedDict()
 
     def read(self, mesh: str, begin: datetime, end: datetime, points: int) -> PastSnapshots:
-        """The snapshots of a period, at most ``points``.
+        """Return the snapshots of a period, at most ``points``.
 
         Raises:
             NoTelemetry: the mesh has no Prometheus, or Prometheus has no data for the period.
@@ -189,7 +189,7 @@ class PastReader:
             return self._periods[key]
 
     def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
-        """The snapshot of an instant. Raises the errors of :meth:`read`."""
+        """Return the snapshot of an instant. Raises the errors of :meth:`read`."""
         settings = self._settings(mesh)
         with self._lock:
             collector = self._collector.model_copy(update={"deadline_seconds": self._within})
@@ -226,7 +226,7 @@ class PastReader:
         return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))
 
     def _limit(self, mesh: str, settings: MeshSettings, instants: Instants, until: float) -> Instants:
-        """Fewer instants if the answers would be too large, judged by the answers for the last instant."""
+        """Return fewer instants if the answers would be too large, judged by the answers for the last instant."""
         with closing(self._open(settings, instants.step, until)) as source:
             (poll,) = source.read(Instants(instants.end, instants.step, 1))
         size = count_samples(poll)

@@ -111,19 +111,20 @@ def _clean(values: Numbers) -> Numbers:
 
 
 def _clean_calls(edges: Numbers) -> Numbers:
-    """The same for calls. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
+    """Clean the calls' values. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
     clean = _clean(edges)
     clean[:, EdgeMetric.REQUESTS_PER_SECOND] = np.clip(edges[:, EdgeMetric.REQUESTS_PER_SECOND], 0, LARGEST_VALUE)
     return clean
 
 
 def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
-    """``[len(numbers)]`` values of a column; NaN for missing keys."""
+    """Return ``[len(numbers)]`` values of a column; NaN for missing keys."""
     return np.full(len(numbers), np.nan) if column is None else column.to(keys).at(numbers)
 
 
 def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
-    """Share of requests that failed, 0 to 1. No failure series means no failures. NaN without requests or a result."""
+    """Return the share of requests that failed, 0 to 1. No failure series means no failures. NaN without requests or a
+    result."""
     if not is_known:
         return np.full_like(requests, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -132,7 +133,7 @@ def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
 
 
 def _callers_view(destination: IntArray, edges: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
+    """Return ``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
     without requests."""
     rate, share = edges[:, EdgeMetric.REQUESTS_PER_SECOND], edges[:, EdgeMetric.ERROR_RATE]
     rates, callers = np.bincount(destination, rate, count), np.bincount(destination, minlength=count)

@@ -93,7 +93,7 @@ class Plan:
 
 
 def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
-    """The plan that follows from a survey. Explicit settings take precedence."""
+    """Return the plan that follows from a survey. Explicit settings take precedence."""
     configured_window = collector.window_seconds
     window, container_window = (
         configured_window if is_set(collector, "window_seconds") else follow(configured_window, freshness)
@@ -105,7 +105,7 @@ def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
 
 
 def is_set(collector: CollectorSettings, name: str) -> bool:
-    """Whether the settings give a value; a default may be adapted to the mesh's series."""
+    """Return whether the settings give a value; a default may be adapted to the mesh's series."""
     return name in collector.model_fields_set
 
 
@@ -240,8 +240,8 @@ class Surveyor:
         return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """The setting's labels that only series beside the mesh have, and the existing values of its other labels. A
-        label without values exists nowhere, and so is misspelled."""
+        """Return the setting's labels that only series beside the mesh have, and the existing values of its other
+        labels. A label without values exists nowhere, and so is misspelled."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(selector) for selector in range_selectors(query.promql)]
         if not selectors:
@@ -298,7 +298,7 @@ class Surveyor:
         return clusters, replicas
 
     def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
-        """Whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
+        """Return whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
         previous, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
             return None
@@ -318,12 +318,12 @@ def _is_live(at: datetime, now: float) -> bool:
 
 
 def _newest(at: datetime, now: float) -> datetime:
-    """The newest instant that a survey can read: now, unless the snapshot belongs to the past."""
+    """Return the newest instant that a survey can read: now, unless the snapshot belongs to the past."""
     return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
 def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
-    """Whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
+    """Return whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
     is_interval_known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
     return is_interval_known or not range_selectors(requests.promql)
 
@@ -339,8 +339,8 @@ def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
 
 
 def _lag(mesh: Freshness, before: Survey | None) -> float:
-    """How late data are, s. If only a part of the mesh is late, its lag counts once the previous survey found the same,
-    because at first a dead part looks the same."""
+    """Return the data's lag, s. If only a part of the mesh is late, its lag counts once the previous survey found the
+    same, because at first a dead part looks the same."""
     late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
     if not late:
         return 0.0

@@ -63,8 +63,8 @@ def _rate(metric: str, *matchers: str) -> str:
 
 
 def _outside_by_name() -> str:
-    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
-    called. Empty if any series has a connection type."""
+    """Return the callers that are not services in versions without connection types: the names of virtual nodes that
+    are never called. Empty if any series has a connection type."""
     names = f"{USER}|{UNKNOWN}"
     virtual_servers = f'count by (server) ({_METRIC}_total{{$match server=~"{names}"}})'
     with_calls = f'label_replace({virtual_servers}, "client", "$1", "server", "(.*)")'
