@@ -49,10 +49,7 @@ class HttpSender:
         self.endpoint = endpoint
         self.deadline_seconds = deadline_seconds
         self._http = httpx.AsyncClient(
-            verify=endpoint.ssl_context(),
-            timeout=None,
-            follow_redirects=False,
-            limits=httpx.Limits(max_connections=1),
+            verify=endpoint.ssl_context(), timeout=None, follow_redirects=False, limits=httpx.Limits(max_connections=1)
         )
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:

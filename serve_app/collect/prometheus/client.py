@@ -29,15 +29,7 @@ from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from urllib3.util import Retry
 
-from serve_app.collect.prometheus.replies import (
-    API_PATH,
-    QUERY_PATH,
-    Failure,
-    QueryFailed,
-    Result,
-    StoreReply,
-    refusal,
-)
+from serve_app.collect.prometheus.replies import API_PATH, QUERY_PATH, Failure, QueryFailed, Result, StoreReply, refusal
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
 from serve_app.net.http import first_line
 from serve_app.net.tokens import NoToken, TokenSource

@@ -41,11 +41,7 @@ class ColumnCache:
         return sum(map(len, self._readers.values()))
 
     def poll(
-        self,
-        queries: Mapping[Role, Query],
-        answers: Mapping[Role, QueryAnswer],
-        at: datetime,
-        window_seconds: float,
+        self, queries: Mapping[Role, Query], answers: Mapping[Role, QueryAnswer], at: datetime, window_seconds: float
     ) -> tuple[Levels, dict[Role, float], tuple[Role, ...]]:
         """Return the columns of all answers. For failed queries, these are the last ones if they are at most
         :data:`KEEP_SECONDS` old.

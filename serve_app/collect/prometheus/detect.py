@@ -13,15 +13,7 @@ from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.native import SUFFIX, native
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Gap,
-    Match,
-    Query,
-    matched_metrics,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Gap, Match, Query, matched_metrics, range_selectors
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_requests, find_other_spellings
@@ -63,11 +55,7 @@ class MeshSource(PrometheusSource):
         self._match = Match(mesh.match)
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         super().__init__(
-            prometheus or open_prometheus(Prometheus, mesh),
-            configured_dialect(mesh),
-            mesh,
-            collector,
-            clock,
+            prometheus or open_prometheus(Prometheus, mesh), configured_dialect(mesh), mesh, collector, clock
         )
 
     def poll(self, at: datetime) -> Poll:
@@ -161,9 +149,7 @@ class MeshSource(PrometheusSource):
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
     return kind(
-        mesh.endpoint(mesh.prometheus_url),
-        tokens=_token_source(mesh),
-        harmless_warnings=mesh.harmless_warnings,
+        mesh.endpoint(mesh.prometheus_url), tokens=_token_source(mesh), harmless_warnings=mesh.harmless_warnings
     )
 
 

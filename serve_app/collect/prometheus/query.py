@@ -122,12 +122,7 @@ class Query:
     views: tuple[tuple[str, float], ...] = ()
 
     def at(
-        self,
-        window_seconds: float,
-        since_seconds: float = 15.0,
-        match: Match = EVERYTHING,
-        *,
-        per_second: bool = True,
+        self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING, *, per_second: bool = True
     ) -> str:
         """Return the query for one poll, only for series that fit ``match``.
 

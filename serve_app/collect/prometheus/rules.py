@@ -96,10 +96,7 @@ def render_rules(
     Recorded series get the labels of ``match``, which must have one value per label.
     """
     labels = {label: values[0] for label, values in match.values.items()}
-    lines = [
-        "# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.",
-        "groups:",
-    ]
+    lines = ["# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.", "groups:"]
     for name, dialect in dialects.items():
         lines += [f"  - name: tagae-{name}", f"    interval: {_duration(interval_seconds)}", "    rules:"]
         for rule in recording_rules(dialect, interval_seconds, window_seconds, match).rules:

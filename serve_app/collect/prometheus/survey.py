@@ -29,13 +29,7 @@ from serve_app.collect.prometheus.groups import (
 )
 from serve_app.collect.prometheus.native import count_buckets, count_native
 from serve_app.collect.prometheus.pods import USAGE_QUERIES
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Match,
-    Query,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query, range_selectors
 from serve_app.collect.service_labels import LATE
 from serve_app.settings import CollectorSettings, MeshSettings
 

@@ -7,14 +7,7 @@ from datetime import datetime
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.frames import DroppedSeries, read_labels
 from serve_app.collect.prometheus.naming import CALLEE
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Match,
-    escape,
-    matched_metrics,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, escape, matched_metrics, range_selectors
 
 MAX_LABELS = 5  # in an example
 MIN_PARTS = 3  # of a name that is recognised without its unit

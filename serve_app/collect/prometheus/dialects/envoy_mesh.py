@@ -1,15 +1,6 @@
 """The common part of meshes whose sidecars export only Envoy's metrics."""
 
-from serve_app.collect.prometheus.naming import (
-    POD_NAME,
-    SEPARATOR,
-    Derived,
-    Keys,
-    View,
-    first_of,
-    rates,
-    view_queries,
-)
+from serve_app.collect.prometheus.naming import POD_NAME, SEPARATOR, Derived, Keys, View, first_of, rates, view_queries
 from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
 from serve_app.settings.roles import Role
 
@@ -49,12 +40,7 @@ def serving(keys: Keys, selector: str) -> Query:
     """Return the query for each workload's service, from the sidecars' pods."""
     workload = (
         first_of("workload_namespace", "namespace", "kubernetes_namespace"),
-        Derived(
-            "workload",
-            ("pod", "kubernetes_pod_name"),
-            f"{SEPARATOR}?{POD_NAME}(?:{SEPARATOR}.*)?",
-            "$1$2$3",
-        ),
+        Derived("workload", ("pod", "kubernetes_pod_name"), f"{SEPARATOR}?{POD_NAME}(?:{SEPARATOR}.*)?", "$1$2$3"),
     )
     pairs = Keys(workload + keys.derived, keys.helpers)
     series = f"{_CLUSTER}_cx_active{{$match {selector}}}"
