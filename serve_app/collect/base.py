@@ -23,12 +23,12 @@ Outcome = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found in a mesh or an installation, as the doctor, the log and the page show it.
+    """A finding about a mesh or an installation, as the doctor, the log and the page show it.
 
     Attributes:
-        subject: what was checked.
+        subject: the checked part, such as ``store``.
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
-        remedy: what it costs and what to do; empty if all is well.
+        remedy: the cost and the cure; empty if all is well.
         toml: the lines of `tagae.toml` that fix it; empty if no setting does.
     """
 
@@ -54,8 +54,8 @@ class Poll:
         uses_rules: whether recording rules were read.
         arrival: how the series arrive and where they come from.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
-        survey: what ``arrival`` says in words; None: unknown.
-        pods: which pods belong to which services; None: unknown.
+        survey: the figures behind ``arrival``; None: unknown.
+        pods: None: unknown.
         dropped_series: series that name no service, by query.
         folded_names: names in labels that are not services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
@@ -78,7 +78,7 @@ class Poll:
 
     @property
     def remarks(self) -> tuple[Finding, ...]:
-        """What is unusual about the series."""
+        """The unusual findings about the series."""
         return tuple(finding for finding in self.arrival if finding.outcome != "ok")
 
     @property

@@ -88,11 +88,11 @@ class CollectorState:
         failures: count of failed queries by cause.
         stale_seconds: age of the oldest values that stand in for a failed query.
         masked: queries whose values are missing in the newest snapshot.
-        incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
+        incomplete: Prometheus' warnings about missing parts of its newest answers, which count as failed; empty if they
             are complete.
         seconds: duration of the newest poll's slowest query, s.
         events: Kubernetes Events; None if they are not watched.
-        replayed_share: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
+        replayed_share: share of the mesh's past that has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str

@@ -1,4 +1,4 @@
-"""Which of several collectors collects a mesh: the one that holds its lease.
+"""Leases, which decide which of several collectors collects a mesh.
 
 A lease expires unless its owner extends it in time. So another collector takes over within :data:`LEASE_SECONDS` plus
 :data:`RENEWAL_SECONDS` after the owner ends, however it ends. The owner measures the time by its own clock, from before
@@ -48,7 +48,7 @@ class Ownership:
 
     Args:
         leases: None: there is one collector, which owns all.
-        note: what a mesh's owner tells the other collectors.
+        note: returns a mesh's message to the other collectors.
     """
 
     def __init__(

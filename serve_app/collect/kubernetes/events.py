@@ -1,4 +1,4 @@
-"""Kubernetes Events that may explain an incident: which kinds count, which services they concern, a bounded memory.
+"""Kubernetes Events that may explain an incident: the kinds that count, the services concerned, a bounded memory.
 
 Only unplanned events are kept. Planned changes come from kube-state-metrics (``prometheus/workloads.py``), which needs
 no permission in the cluster and also covers the past.
@@ -47,7 +47,7 @@ class Reference(msgspec.Struct):
 
 
 class Series(msgspec.Struct, rename="camel"):
-    """How often an event was repeated."""
+    """The repetitions of an event."""
 
     count: int | None = None
     last_observed_time: Time | None = None
@@ -89,7 +89,7 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
 
     @property
     def occurrences(self) -> int:
-        """How often it happened, at least 1."""
+        """Number of occurrences, at least 1."""
         repetitions = self.series.count if self.series else None
         return max(repetitions or self.count or 1, 1)
 

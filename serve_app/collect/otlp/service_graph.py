@@ -179,32 +179,13 @@ def _rates(counter: Counter, covered_ns: int) -> Numbers | None:
 
 def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapshot | None, KnownCalls]:
     """Return the interval's snapshot, None if no series has a rate; and the known calls."""
-    services: dict[Measure, Totals] = defaultdict(dict)
-    calls: dict[Measure, Totals] = defaultdict(dict)
-    virtual_servers: Totals = {}
-    latest, names = 0, ServiceLabels()
     covered_ns = _covered(graph.counters.values(), interval_seconds)
-    for (measure, client, server, attributes, _, bounds), counter in graph.counters.items():
-        if (rates := _rates(counter, covered_ns)) is None:
-            continue
-        latest = max(latest, counter.newest.at)
-        virtual = virtual_end(client, attributes)
-        if virtual == "server" and server == UNKNOWN:
-            continue  # calls to many different callees
-        caller, callee = (names.read((NAMESPACE,), (name,), is_fixed=True) for name in (client, server))
-        if not callee[1]:
-            continue
-        if virtual != "client" and caller[1]:
-            _add(calls[measure], caller + callee, bounds, rates)
-        if virtual != "server":
-            _add(services[measure], callee, bounds, rates)
-        elif measure == "client_buckets":  # a virtual server has no durations of its own, but zeros
-            _add(virtual_servers, callee, bounds, rates)
-        elif measure != "server_buckets":
-            _add(services[measure], callee, bounds, rates)
+    counters = graph.counters.items()
+    rates = {series: rates for series, counter in counters if (rates := _rates(counter, covered_ns)) is not None}
+    services, calls = _totals(rates)
     if not services["requests"]:
         return None, graph.known_calls
-    services["server_buckets"] = virtual_servers | services["server_buckets"]
+    latest = max(graph.counters[series].newest.at for series in rates)
     keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
     known_calls = graph.known_calls.see_calls(of_calls["requests"], latest / SECOND)
@@ -219,6 +200,31 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
         return assemble(of_services, of_calls, at, external=outside), known_calls
     except InvalidSnapshot:  # no service: all names belong to callers from outside
         return None, known_calls
+
+
+def _totals(rates_by_series: Mapping[Series, Numbers]) -> tuple[dict[Measure, Totals], dict[Measure, Totals]]:
+    """Return the rates of services and of calls, by measure and key."""
+    services: dict[Measure, Totals] = defaultdict(dict)
+    calls: dict[Measure, Totals] = defaultdict(dict)
+    virtual_servers: Totals = {}
+    names = ServiceLabels()
+    for (measure, client, server, attributes, _, bounds), rates in rates_by_series.items():
+        virtual = virtual_end(client, attributes)
+        if virtual == "server" and server == UNKNOWN:
+            continue  # calls to many different callees
+        caller, callee = (names.read((NAMESPACE,), (name,), is_fixed=True) for name in (client, server))
+        if not callee[1]:
+            continue
+        if virtual != "client" and caller[1]:
+            _add(calls[measure], caller + callee, bounds, rates)
+        if virtual != "server":
+            _add(services[measure], callee, bounds, rates)
+        elif measure == "client_buckets":  # a virtual server has no durations of its own, but zeros
+            _add(virtual_servers, callee, bounds, rates)
+        elif measure != "server_buckets":
+            _add(services[measure], callee, bounds, rates)
+    services["server_buckets"] = virtual_servers | services["server_buckets"]
+    return services, calls
 
 
 def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What kube-state-metrics, cAdvisor and exporters say about a mesh: resources, planned changes, policies, signals."""
+"""A mesh's resources, planned changes, policies and signals, from kube-state-metrics, cAdvisor and exporters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ class ClusterInstant:
 
 
 class ClusterState:
-    """What is known about a cluster between polls.
+    """A cluster's state between polls.
 
     Attributes:
         workloads: None before the first poll.
-        coverage: which pods belong to which services; None: unknown.
+        coverage: None: unknown.
     """
 
     def __init__(self, queues: Queues, owner_labels: OwnerLabels) -> None:

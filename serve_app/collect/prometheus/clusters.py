@@ -1,4 +1,4 @@
-"""Several clusters, or a pair of Prometheus servers, in one store: which series it has, and which are read.
+"""Chooses the series to read in a store that has several clusters, or a pair of Prometheus servers.
 
 Clusters run the same services, so their series must not be added. Without a setting, only the cluster that was busiest
 at first is read: if its traffic ends, that is a fault to report, not a reason to switch to another one. All clusters

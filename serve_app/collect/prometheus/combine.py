@@ -45,6 +45,11 @@ def split_level(level: str) -> tuple[str, str]:
     return level, part
 
 
+def _key_length(level: str) -> int:
+    """Return the number of names in a key: namespace and name of each service."""
+    return 2 * ENDS[split_level(level)[0]]
+
+
 class MeshRows:
     """A mesh's services and calls. Between polls, it remembers service names and known calls.
 
@@ -88,9 +93,8 @@ class MeshRows:
         requests = without_relayed(made_calls, of_services, keys.numbers(map(self.names.of, relays)))
         renamed_keys = keys.numbers(key for _, names in self._side_parts for key in names.renamed)
         known_calls = (self.known_calls or KnownCalls()).see_calls(requests, now)
-        known_calls = known_calls.forget(
-            keys, np.append(renamed_keys, np.setdiff1d(made_calls.numbers, requests.numbers))
-        )
+        relayed = np.setdiff1d(made_calls.numbers, requests.numbers)
+        known_calls = known_calls.forget(keys, np.append(renamed_keys, relayed))
         self.known_calls, listed_requests = known_calls.list_all(requests, of_services, now)
         return {**calls, "requests": listed_requests}
 
@@ -101,28 +105,32 @@ class MeshRows:
         levels = [level_of(level, self._dialect, part) for level in ENDS]
         names: dict[str, Callable[[Key], Key]] = dict(zip(levels, (name_service, name_call), strict=True))
         for level in levels:
-            key_map = self._show(level, columns[level], names[level])
+            key_map = self._key_map(level, columns[level], names[level])
             for column in columns[level].values():
                 new_keys = column.table.name(key_map.missing(column.numbers))
-                ends = range(0, 2 * ENDS[split_level(level)[0]], 2)
+                ends = range(0, _key_length(level), 2)
                 self.names.see({key[begin : begin + 2] for key in new_keys for begin in ends})
         if self.names.version != self._names_version:
-            before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
-            if CALLS in before and self.known_calls is not None:
-                known_numbers, new_map = before[CALLS].known_numbers, self._show(CALLS, columns[CALLS], self._name_call)
-                obsolete = np.setdiff1d(before[CALLS](known_numbers), new_map(known_numbers))
-                self.known_calls = self.known_calls.forget(columns[CALLS]["requests"].table, obsolete)
+            self._follow_new_names(columns[CALLS])
         rows = []
         for level, reporters in zip(levels, part.reporters, strict=True):
-            key_map = self._show(level, columns[level], names[level])
-            rows.append(join_rows(columns[level], reporters, key_map, 2 * ENDS[split_level(level)[0]]))
+            key_map = self._key_map(level, columns[level], names[level])
+            rows.append(join_rows(columns[level], reporters, key_map, _key_length(level)))
         services, calls = rows
         return services, calls
 
-    def _show(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
+    def _follow_new_names(self, calls: Columns) -> None:
+        """Map keys to the present names, and forget known calls whose names have changed."""
+        before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
+        if CALLS in before and self.known_calls is not None:
+            numbers, now = before[CALLS].known_numbers, self._key_map(CALLS, calls, self._name_call)
+            obsolete = np.setdiff1d(before[CALLS](numbers), now(numbers))
+            self.known_calls = self.known_calls.forget(calls["requests"].table, obsolete)
+
+    def _key_map(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
         if level not in self._key_maps:
-            parts = 2 * ENDS[split_level(level)[0]]
-            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
+            length = _key_length(level)
+            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:length]))
         return self._key_maps[level]
 
     def _name_service(self, key: Key) -> Key:

@@ -32,7 +32,7 @@ class DroppedSeries:
     """A query's series that name no service, so their values are lost."""
 
     count: int
-    of: int  # number of all series of the query
+    of: int  # number of the query's series
     labels: Mapping[str, str]  # labels of an example
     missing: tuple[str, ...]  # labels that it needs; `a|b` needs one of them
 

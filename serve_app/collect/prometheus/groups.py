@@ -163,7 +163,7 @@ class ScrapedPart:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How a mesh's series arrive.
+    """Intervals and lag of a mesh's series.
 
     Attributes:
         interval_seconds: usual time between two samples; None if not known yet.

@@ -193,7 +193,7 @@ _WORKLOADS = {kind: kind for kind in ("deployment", "statefulset", "daemonset", 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLabels:
-    """Which labels or annotations name an owner; of each tuple, the first that is present counts."""
+    """The labels or annotations that name an owner; of each tuple, the first that is present counts."""
 
     team: tuple[str, ...] = ()
     contact: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ USAGE_QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class PodCoverage:
-    """How a cluster's pods, workloads and services match.
+    """The match between a cluster's pods, workloads and services.
 
     Attributes:
         without_owner: pods with usage that are unknown to kube-state-metrics. They count for no service.

@@ -201,8 +201,8 @@ def refusal(reply: requests.Response, method: str) -> QueryFailed:
 
 
 def _redirect(url: str, location: str) -> str:
-    """What to do about a redirect. Its query may contain a secret, so it is not shown. It is never followed, because
-    that would send credentials to another server."""
+    """Describe a redirect and its remedy, without its query, which may contain a secret. Redirects are never followed,
+    because that would send credentials to another server."""
     target, source = urlsplit(urljoin(url, location)), urlsplit(url)
     address = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
     if target.hostname == source.hostname and target.path.endswith(QUERY_PATH):

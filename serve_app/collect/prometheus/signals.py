@@ -65,7 +65,7 @@ _CONTAINER = "by (namespace, pod, container)"
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Which service reads which queue."""
+    """The services that read queues."""
 
     services: Mapping[str, str] = field(default_factory=dict)  # node ids by queue or consumer group
     promql: str = ""  # a further query, with the queue's name in the label `queue`; empty: none

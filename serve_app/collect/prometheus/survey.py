@@ -53,7 +53,7 @@ class Survey:
         container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
         exporter_match: matchers for series of Kubernetes and exporters.
         absent_labels: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unmatched_values: existing values of labels of the setting ``match``, if no series has the setting's value.
+        unmatched_values: existing values of the labels in ``match``, if no series has the setting's value.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
         is_native: whether histograms are native; None: unknown.
         is_certain: whether the next survey may wait.
@@ -77,7 +77,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a mesh is polled, according to the settings and its series."""
+    """The windows, matchers and delay of a mesh's polls, from the settings and its series."""
 
     match: Match  # for the mesh's series
     exporter_match: Match  # for series of Kubernetes and exporters
