@@ -63,8 +63,7 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 
 
 def _desired() -> str:
-    """Return PromQL for desired replicas. Argo Rollouts exports those of its rollouts, often with our labels
-    renamed."""
+    """Return PromQL for desired replicas. Argo Rollouts exports its own, often with our labels renamed."""
     rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
     direct = " or ".join([*(by_name(series, kind) for kind, series in _REPLICAS.items()), by_name(rollouts, "name")])
     by_owner = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)

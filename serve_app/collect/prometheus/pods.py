@@ -161,7 +161,7 @@ class Pods:
     """The pods of one instant.
 
     Args:
-        columns: those of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
+        columns: results of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
     def __init__(self, columns: Columns, window_seconds: float) -> None:
