@@ -23,12 +23,12 @@ Outcome = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found in a mesh or an installation, as the doctor, the log and the page show it.
+    """A finding about a mesh or an installation, as the doctor, the log and the page show it.
 
     Attributes:
-        subject: what was checked.
+        subject: the checked part, such as ``store``.
         outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
-        remedy: what it costs and what to do; empty if all is well.
+        remedy: the cost and the cure; empty if all is well.
         toml: the lines of `tagae.toml` that fix it; empty if no setting does.
     """
 
@@ -48,7 +48,6 @@ class Poll:
 
     Attributes:
         snapshot: None if services or calls are unknown and no recent values can stand in.
-        answers: result of each query.
         stale_seconds: age of the values that stand in for a failed query.
         masked: failed queries without recent values; their metrics are not observed in the snapshot.
         why: why there is no snapshot; with a snapshot, the remarks.
@@ -81,7 +80,7 @@ class Poll:
 
     @property
     def remarks(self) -> tuple[Finding, ...]:
-        """What is unusual about the series."""
+        """The unusual findings about the series."""
         return tuple(finding for finding in self.arrival if finding.outcome != "ok")
 
     @property
@@ -116,8 +115,8 @@ class LiveSource(Protocol):
     """
 
     def snapshot_at(self, at: datetime) -> MeshSnapshot | None:
-        """The mesh at an instant, UTC, with ``observed_at`` equal to it. Instants come in order; the same instant may
-        come again, and then has the same content.
+        """Return the mesh at an instant, UTC, with ``observed_at`` equal to it. Instants come in order; the same
+        instant may come again, and then has the same content.
 
         Returns:
             None: the mesh has no services at this instant, and will not get any for it.

@@ -53,23 +53,23 @@ class PollSchedule:
     phase_seconds: float = 0.0  # offset within the interval, so that not all meshes poll at once
 
     def newest(self, now: float) -> float:
-        """The newest instant that can be polled, Unix time."""
+        """Return the newest instant that can be polled, Unix time."""
         last = (now - self.behind_seconds - self.phase_seconds) // self.interval_seconds
         return last * self.interval_seconds + self.phase_seconds
 
     def due(self, done_until: float, now: float) -> list[float]:
-        """Instants to poll: those after ``done_until``, oldest first, at most ``catch_up``."""
+        """Return the instants to poll: those after ``done_until``, oldest first, at most ``catch_up``."""
         newest = self.newest(now)
         count = int((newest - done_until) / self.interval_seconds + 1e-6)
         return [newest - i * self.interval_seconds for i in reversed(range(min(count, self.catch_up)))]
 
     def seconds_to_next(self, now: float) -> float:
-        """Time until the next instant can be polled, s."""
+        """Return the time until the next instant can be polled, s."""
         return self.newest(now) + self.interval_seconds + self.behind_seconds - now
 
 
 def poll_schedule(mesh: str, collector: CollectorSettings) -> PollSchedule:
-    """The schedule of a mesh. Its offset within the interval depends only on the mesh's name."""
+    """Return the schedule of a mesh. Its offset within the interval depends only on the mesh's name."""
     digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
     interval = collector.interval_seconds
     phase = int.from_bytes(digest) / 2**32 * interval
@@ -88,12 +88,11 @@ class CollectorState:
         failures: count of failed queries by cause.
         stale_seconds: age of the oldest values that stand in for a failed query.
         masked: queries whose values are missing in the newest snapshot.
-        incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
+        incomplete: Prometheus' warnings about missing parts of its newest answers, which count as failed; empty if they
             are complete.
         seconds: duration of the newest poll's slowest query, s.
-        problem: what went wrong in the newest poll or push.
         events: Kubernetes Events; None if they are not watched.
-        replayed_share: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
+        replayed_share: share of the mesh's past that has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str
@@ -118,11 +117,11 @@ class CollectorState:
         return msgspec.json.decode(content, type=cls)
 
     def pack(self) -> bytes:
-        """The state for other collectors, JSON."""
+        """Return the state for other collectors, JSON."""
         return msgspec.json.encode(self)
 
     def count(self, outcome: str, amount: int = 1) -> "CollectorState":
-        """The state with ``amount`` more polls of this outcome."""
+        """Return the state with ``amount`` more polls of this outcome."""
         return replace(self, polls={**self.polls, outcome: self.polls.get(outcome, 0) + amount})
 
     def update(self, poll: Poll) -> "CollectorState":

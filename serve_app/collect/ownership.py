@@ -1,4 +1,4 @@
-"""Which of several collectors collects a mesh: the one that holds its lease.
+"""Leases, which decide which of several collectors collects a mesh.
 
 A lease expires unless its owner extends it in time. So another collector takes over within :data:`LEASE_SECONDS` plus
 :data:`RENEWAL_SECONDS` after the owner ends, however it ends. The owner measures the time by its own clock, from before
@@ -48,7 +48,7 @@ class Ownership:
 
     Args:
         leases: None: there is one collector, which owns all.
-        note: what a mesh's owner tells the other collectors.
+        note: returns a mesh's message to the other collectors.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Ownership:
         self._notes.pop(mesh, None)
 
     def is_owner(self, mesh: str) -> bool:
-        """Whether this process collects a mesh now."""
+        """Return whether this process collects a mesh now."""
         return not self._has_ended and time.monotonic() < self._until.get(mesh, 0.0)
 
     def note_of(self, mesh: str) -> bytes | None:
-        """The owner's last note; None if this process owns the mesh, or the owner is unknown."""
+        """Return the owner's last note; None if this process owns the mesh, or the owner is unknown."""
         return None if self.is_owner(mesh) else self._notes.get(mesh)
 
     async def wait_for(self, mesh: str) -> None:

@@ -38,7 +38,6 @@ class Replay:
         note: gets the share of the past that has verdicts, from 0 to 1.
         is_owner: whether this process collects the mesh now; another one may.
         thread: reads all meshes' ranges. That may take a minute, and live polls and leases must not wait for it.
-        step_seconds: time between two snapshots.
     """
 
     mesh: str
@@ -51,10 +50,7 @@ class Replay:
     step_seconds: float = STEP_SECONDS
 
     async def run(self, begin: float) -> float | None:
-        """Push the snapshots from ``begin`` to the present.
-
-        Args:
-            begin: Unix time.
+        """Push the snapshots from ``begin``, Unix time, to the present.
 
         Returns:
             Unix time of the newest pushed snapshot; None: none was pushed.
@@ -100,7 +96,7 @@ class Replay:
                     reading.cancel()
 
     async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
-        """A range's polls; None if Prometheus answers none of the attempts."""
+        """Return a range's polls; None if Prometheus answers none of the attempts."""
         reason = ""
         for attempt in range(ATTEMPTS):
             if attempt:

@@ -55,7 +55,7 @@ class ServiceLabels:
     _cache: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
 
     def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
-        """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
+        """Return the namespace and name of a service, as in ids; one of them is empty if the labels name none.
 
         Args:
             namespaces, names: values of the labels that may contain them, the best first. A host may contain both.
@@ -91,12 +91,12 @@ class ServiceLabels:
 
 
 def is_late(namespace: str) -> bool:
-    """Whether a namespace is unknown, even if its cluster is known."""
+    """Return whether a namespace is unknown, even if its cluster is known."""
     return namespace == LATE or namespace.endswith((f".{LATE}", "."))
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an address, or derived from one, with or without a port."""
+    """Return whether a name is an address, or derived from one, with or without a port."""
     return name == "localhost" or _NUMBERED.fullmatch(name) is not None or _parse(name) is not None
 
 
@@ -114,7 +114,7 @@ def _parse(name: str) -> IPv4Address | IPv6Address | None:
 
 
 def _namespace(values: Sequence[str]) -> str:
-    """The first namespace; if its label was not filled, the namespace of the host that was called."""
+    """Return the first namespace; if its label was not filled, the namespace of the host that was called."""
     first = next(filter(None, values), "")
     if is_late(first):
         for namespace in filter(None, map(_host_namespace, values)):
@@ -129,6 +129,6 @@ def _host_namespace(text: str) -> str:
 
 
 def _in_cluster_of(namespace: str, other_namespace: str) -> str:
-    """Another namespace in the same cluster, where namespaces begin with one."""
+    """Return another namespace in the same cluster, where namespaces begin with one."""
     cluster, dot, _ = namespace.rpartition(".")
     return f"{cluster}{dot}{other_namespace}"

@@ -46,7 +46,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"of no service of the mesh: {list_first(pods.unmatched_workloads, MAX_NAMED)}",
+            f"without a service in the mesh: {list_first(pods.unmatched_workloads, MAX_NAMED)}",
             "their CPU, memory and planned changes are assigned to no service; this is correct for workloads without a "
             "proxy",
         )

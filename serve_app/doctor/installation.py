@@ -46,7 +46,7 @@ MIN_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Run all checks. The arguments are those of :func:`serve_app.settings.load`."""
+    """Run all checks. For the arguments see :func:`serve_app.settings.load`."""
     try:
         settings = load_settings(config, overrides)
         options = [option for option in sources(config, overrides) if option.origin != "default"]

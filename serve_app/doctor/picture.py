@@ -30,7 +30,7 @@ class MeshPicture:
     calls: int
     entry_points: tuple[str, ...]  # services with requests from outside, the busiest first
     busiest: tuple[BusyService, ...]  # services with known requests
-    odd: tuple[str, ...]  # what looks wrong, one sentence each
+    odd: tuple[str, ...]  # oddities, one sentence each
 
 
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:

@@ -182,7 +182,8 @@ def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
             yield Finding(subject, outcome, "no series", COSTS[query])
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
-    yield from _nameless_series(poll)
+    for role, dropped_series in poll.dropped.items():
+        yield Finding(" ".join(role), "warning", *describe_nameless(dropped_series))
     yield from _find_folded_names(poll)
     if signals is not None:
         yield from _signals(poll, absent, signals)
@@ -269,12 +270,6 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
     summary = f"{len(without)} of {total} services have no team: {list_first(without, TEAMLESS_SHOWN)}"
     remedy = f"set the label {mesh.team_labels[0]}" if mesh.team_labels else "name them"
     return Finding("teams", "warning", summary, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
-
-
-def _nameless_series(poll: Poll) -> Iterator[Finding]:
-    """Yield the queries with series that name no service."""
-    for role, dropped_series in poll.dropped.items():
-        yield Finding(" ".join(role), "warning", *describe_nameless(dropped_series))
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:

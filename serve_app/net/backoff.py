@@ -11,13 +11,9 @@ class Backoff:
     """Exponential backoff with jitter: the wait doubles with each failure in a row, up to a limit.
 
     The jitter shortens a wait by up to half, so that clients that failed together do not retry together.
-
-    Attributes:
-        first_seconds: wait after the first failure, before jitter.
-        max_seconds: maximum wait.
     """
 
-    first_seconds: float = 1.0
+    first_seconds: float = 1.0  # before jitter
     max_seconds: float = 60.0
 
     def seconds(self, failures: int, retry_after_seconds: float = 0.0) -> float:

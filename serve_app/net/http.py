@@ -27,7 +27,6 @@ class Reply:
     Attributes:
         failed: why the request failed; empty if it succeeded. Waiting does not help with ``refused`` and ``forbidden``.
         status: HTTP status; 0 without a response.
-        detail: text for the log.
         retry_after_seconds: how long the server asks to wait before the next request.
         content: the response's first bytes, at most as many as requested.
     """
@@ -50,10 +49,7 @@ class HttpSender:
         self.endpoint = endpoint
         self.deadline_seconds = deadline_seconds
         self._http = httpx.AsyncClient(
-            verify=endpoint.ssl_context(),
-            timeout=None,
-            follow_redirects=False,
-            limits=httpx.Limits(max_connections=1),
+            verify=endpoint.ssl_context(), timeout=None, follow_redirects=False, limits=httpx.Limits(max_connections=1)
         )
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:

@@ -20,9 +20,6 @@ class RedisAddress:
     Attributes:
         kind: one server, its Unix socket, servers that Sentinel watches, or nodes of a Cluster.
         hosts: names and ports of the server, the Sentinels or the nodes; none for a socket.
-        database: number.
-        is_secure: whether to use TLS.
-        path: the socket's path.
         service: name under which Sentinel watches the servers.
     """
 

@@ -10,12 +10,9 @@ from serve_app.api.codec.arrow_embeddings import Embeddings, embedding_table
 
 
 def write_embeddings(folder: Path, embeddings: Embeddings) -> None:
-    """Replace a mesh's file, ``MESH.parquet``, atomically.
+    """Replace a mesh's file, ``MESH.parquet``, atomically. The folder is created if necessary.
 
     Columns: mesh, observed_at, model, status, mesh_score, service, deviation, embedding.
-
-    Args:
-        folder: created if it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     table = embedding_table(embeddings)

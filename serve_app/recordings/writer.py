@@ -40,7 +40,6 @@ class RecordingWriter:
     such an incomplete folder, and never a complete recording.
 
     Args:
-        path: folder to create.
         interval_seconds: expected time between two snapshots, s.
         meta: further content of meta.json.
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events that may explain an incident: which kinds count, which services they concern, a bounded memory.
+"""Kubernetes Events that may explain an incident: the kinds that count, the services concerned, a bounded memory.
 
 Only unplanned events are kept. Planned changes come from kube-state-metrics (``prometheus/workloads.py``), which needs
 no permission in the cluster and also covers the past.
@@ -47,7 +47,7 @@ class Reference(msgspec.Struct):
 
 
 class Series(msgspec.Struct, rename="camel"):
-    """How often an event was repeated."""
+    """The repetitions of an event."""
 
     count: int | None = None
     last_observed_time: Time | None = None
@@ -89,13 +89,13 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
 
     @property
     def occurrences(self) -> int:
-        """How often it happened, at least 1."""
+        """Number of occurrences, at least 1."""
         repetitions = self.series.count if self.series else None
         return max(repetitions or self.count or 1, 1)
 
 
 def _first_known(*times: datetime | None) -> datetime | None:
-    """The first of these times that is given. Go writes year 1 for a missing time."""
+    """Return the first of these times that is given. Go writes year 1 for a missing time."""
     return next((at for at in times if at is not None and at.year > 1), None)
 
 
@@ -136,7 +136,7 @@ class EventMemory:
         return True
 
     def find(self, services: Set[str], workload_services: WorkloadServices, now: datetime) -> tuple[ClusterEvent, ...]:
-        """Stored events about these services, newest first. Drops events that are too old.
+        """Return the stored events about these services, newest first. Drops events that are too old.
 
         Args:
             workload_services: services of each workload; a workload that is missing serves the service of its name.
@@ -171,7 +171,7 @@ _NAMES = {kind: [re.compile(f"(.+){ending}") for ending in endings] for kind, en
 
 
 def find_services(about: Reference, services: Set[str], workload_services: WorkloadServices) -> list[str]:
-    """Node ids of the services that an object belongs to; empty if it belongs to no service of this mesh."""
+    """Return the node ids of the services that an object belongs to; empty if it belongs to no service of this mesh."""
     namespace, name = about.namespace or "", about.name or ""
     suffix_matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
     for workload in (*(match[1] for match in suffix_matches if match), name):

@@ -65,7 +65,6 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        stored_events: number of stored events.
         outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
             ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
     """
@@ -93,7 +92,7 @@ class EventWatch:
         return replace(self._state, stored_events=len(self._memory))
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:
-        """Events about these services within the last hour, newest first; see :meth:`EventMemory.find`."""
+        """Return the events about these services within the last hour, newest first; see :meth:`EventMemory.find`."""
         return self._memory.find(services, workload_services, datetime.now(UTC))
 
     async def run(self) -> None:
@@ -225,7 +224,7 @@ def _error_for(status: int, message: str, after_seconds: float) -> _Failed:
 
 
 def _error_message(body: bytes) -> str:
-    """The message of a ``v1.Status``, or the start of any other body."""
+    """Return the message of a ``v1.Status``, or the start of any other body."""
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:

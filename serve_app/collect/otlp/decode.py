@@ -48,8 +48,6 @@ class Point:
     """One data point of a call.
 
     Attributes:
-        measure: what it counts.
-        client, server: names of the services.
         attributes: all other attributes of the point and its resource. They distinguish series of the same call.
         start: when counting began, ns of Unix time; 0: unknown.
         at: when it was measured, ns of Unix time.
@@ -70,11 +68,8 @@ class Point:
 
 
 def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
-    """Decode the data points of a service graph, and count the others, which are ignored.
-
-    Args:
-        body: an ``ExportMetricsServiceRequest``.
-        media_type: ``PROTOBUF`` or ``JSON``.
+    """Decode an ``ExportMetricsServiceRequest`` (:data:`PROTOBUF` or :data:`JSON`) to the data points of a service
+    graph, and count the other data points, which are ignored.
 
     Raises:
         MalformedDocument: it is not such a message.
@@ -113,7 +108,7 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
 
 
 def virtual_end(client: str, attributes: Attributes) -> Literal["client", "server", ""]:
-    """Which end of a call is a virtual node; empty if both send spans."""
+    """Return the end of a call that is a virtual node; empty if both send spans."""
     if (_CONNECTION_TYPE, _VIRTUAL) not in attributes or not _OWN_MEANING.isdisjoint(attributes):
         return ""
     for end in ENDS:
@@ -123,12 +118,12 @@ def virtual_end(client: str, attributes: Attributes) -> Literal["client", "serve
 
 
 def has_connection_type(attributes: Attributes) -> bool:
-    """Whether a point says what kind of call it counts. Old versions never do."""
+    """Return whether a point says what kind of call it counts. Old versions never do."""
     return any(key == _CONNECTION_TYPE and value != _encode_text("") for key, value in attributes)
 
 
 def encode_response(media_type: str, ignored_points: int) -> bytes:
-    """The answer to a request with this many ignored data points."""
+    """Return the answer to a request with this many ignored data points."""
     response = ExportMetricsServiceResponse()
     if ignored_points:
         response.partial_success.rejected_data_points = ignored_points
@@ -180,7 +175,7 @@ def _points(metric: Any, kind: str, resource: Iterable[Any]) -> Iterator[Point]:
 
 
 def _count(point: Any, _: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """A point's counts and bounds; empty if they are unusable."""
+    """Return a point's counts and bounds; empty if they are unusable."""
     value = float(getattr(point, point.WhichOneof("value") or "as_int"))
     return ((value,), ()) if 0 <= value < math.inf else ((), ())
 

@@ -105,7 +105,7 @@ def add_points(
 
 
 def _series(point: Point) -> Series:
-    """The identity of a point's series. Counters that began at different times belong to different processes."""
+    """Return the identity of a point's series. Counters that began at different times belong to different processes."""
     start = 0 if point.is_delta else point.start
     return point.measure, point.client, point.server, point.attributes, start, point.bounds
 
@@ -153,7 +153,7 @@ def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph
 
 
 def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
-    """The time that an interval's deltas cover, ns. If deltas of two collectors overlap, the first counts."""
+    """Return the time that an interval's deltas cover, ns. If deltas of two collectors overlap, the first counts."""
     tally = Tally((at, start) for counter in counters for start, at in counter.deltas if 0 < start < at)
     rare = COMMON * max(tally.values(), default=0)
     total, end = 0, 0
@@ -166,7 +166,7 @@ def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
 
 
 def _rates(counter: Counter, covered_ns: int) -> Numbers | None:
-    """Requests in an interval, 1/s; None if they are not known."""
+    """Return the requests in an interval, 1/s; None if they are not known."""
     if counter.deltas:
         durations = np.array([[max(at - start if start else 0, covered_ns)] for start, at in counter.deltas])
         rates: Numbers = (np.array([*counter.deltas.values()]) * SECOND / durations).sum(axis=0)
@@ -178,33 +178,14 @@ def _rates(counter: Counter, covered_ns: int) -> Numbers | None:
 
 
 def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapshot | None, KnownCalls]:
-    """The interval's snapshot, None if no series has a rate; and the known calls."""
-    services: dict[Measure, Totals] = defaultdict(dict)
-    calls: dict[Measure, Totals] = defaultdict(dict)
-    virtual_servers: Totals = {}
-    latest, names = 0, ServiceLabels()
+    """Return the interval's snapshot, None if no series has a rate; and the known calls."""
     covered_ns = _covered(graph.counters.values(), interval_seconds)
-    for (measure, client, server, attributes, _, bounds), counter in graph.counters.items():
-        if (rates := _rates(counter, covered_ns)) is None:
-            continue
-        latest = max(latest, counter.newest.at)
-        virtual = virtual_end(client, attributes)
-        if virtual == "server" and server == UNKNOWN:
-            continue  # calls to many different callees
-        caller, callee = (names.read((NAMESPACE,), (name,), is_fixed=True) for name in (client, server))
-        if not callee[1]:
-            continue
-        if virtual != "client" and caller[1]:
-            _add(calls[measure], caller + callee, bounds, rates)
-        if virtual != "server":
-            _add(services[measure], callee, bounds, rates)
-        elif measure == "client_buckets":  # a virtual server has no durations of its own, but zeros
-            _add(virtual_servers, callee, bounds, rates)
-        elif measure != "server_buckets":
-            _add(services[measure], callee, bounds, rates)
+    counters = graph.counters.items()
+    rates = {series: rates for series, counter in counters if (rates := _rates(counter, covered_ns)) is not None}
+    services, calls = _totals(rates)
     if not services["requests"]:
         return None, graph.known_calls
-    services["server_buckets"] = virtual_servers | services["server_buckets"]
+    latest = max(graph.counters[series].newest.at for series in rates)
     keys = KeyTable()
     of_services, of_calls = _columns(services, "server_buckets", keys), _columns(calls, "client_buckets", keys)
     known_calls = graph.known_calls.see_calls(of_calls["requests"], latest / SECOND)
@@ -221,9 +202,34 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
         return None, known_calls
 
 
+def _totals(rates_by_series: Mapping[Series, Numbers]) -> tuple[dict[Measure, Totals], dict[Measure, Totals]]:
+    """Return the rates of services and of calls, by measure and key."""
+    services: dict[Measure, Totals] = defaultdict(dict)
+    calls: dict[Measure, Totals] = defaultdict(dict)
+    virtual_servers: Totals = {}
+    names = ServiceLabels()
+    for (measure, client, server, attributes, _, bounds), rates in rates_by_series.items():
+        virtual = virtual_end(client, attributes)
+        if virtual == "server" and server == UNKNOWN:
+            continue  # calls to many different callees
+        caller, callee = (names.read((NAMESPACE,), (name,), is_fixed=True) for name in (client, server))
+        if not callee[1]:
+            continue
+        if virtual != "client" and caller[1]:
+            _add(calls[measure], caller + callee, bounds, rates)
+        if virtual != "server":
+            _add(services[measure], callee, bounds, rates)
+        elif measure == "client_buckets":  # a virtual server has no durations of its own, but zeros
+            _add(virtual_servers, callee, bounds, rates)
+        elif measure != "server_buckets":
+            _add(services[measure], callee, bounds, rates)
+    services["server_buckets"] = virtual_servers | services["server_buckets"]
+    return services, calls
+
+
 def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
-    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
-    called."""
+    """Return the callers that are not services in versions without connection types: the names of virtual nodes that
+    are never called."""
     if any(has_connection_type(attributes) for _, _, _, attributes, *_ in counters):
         return frozenset()
     return frozenset({USER, UNKNOWN} - {server for _, _, server, *_ in counters})
@@ -237,7 +243,7 @@ def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) ->
 
 
 def _columns(totals: Mapping[Measure, Totals], buckets: Measure, keys: KeyTable) -> dict[str, Column]:
-    """Columns by role: requests and failures, 1/s, and quantiles of the latency, s."""
+    """Return the columns by role: requests and failures, 1/s, and quantiles of the latency, s."""
     columns = {
         role: Column.of({key: float(rates[0]) for key, (_, rates) in totals[role].items()}, keys)
         for role in ("requests", "failures")

@@ -29,15 +29,7 @@ from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from urllib3.util import Retry
 
-from serve_app.collect.prometheus.replies import (
-    API_PATH,
-    QUERY_PATH,
-    Failure,
-    QueryFailed,
-    Result,
-    StoreReply,
-    refusal,
-)
+from serve_app.collect.prometheus.replies import API_PATH, QUERY_PATH, Failure, QueryFailed, Result, StoreReply, refusal
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
 from serve_app.net.http import first_line
 from serve_app.net.tokens import NoToken, TokenSource
@@ -82,7 +74,7 @@ class Instants:
             yield datetime.fromtimestamp(self.begin + number * self.step, UTC)
 
     def find(self, at: float) -> int | None:
-        """The index of an instant; None if it is not in the range."""
+        """Return the index of an instant; None if it is not in the range."""
         number = round((at - self.begin) / self.step)
         is_instant = 0 <= number < self.count and abs(self.begin + number * self.step - at) < _TOLERANCE_SECONDS
         return number if is_instant else None
@@ -97,8 +89,6 @@ class QueryAnswer:
         warnings: what Prometheus says about the query or its answer. If it says that a part may be missing, the query
             counts as failed: ``incomplete``.
         failed: why the query failed; empty if it succeeded, even with an empty result.
-        detail: description of the failure, for the log.
-        seconds: time until the result was complete.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -118,7 +108,7 @@ class RangeAnswer:
     present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))  # [R, T], has a sample
 
     def at(self, number: int) -> QueryAnswer:
-        """The result at one instant, as an instant query would return it."""
+        """Return the result at one instant, as an instant query would return it."""
         if self.outcome.failed or not self.label_sets:
             return self.outcome
         present = self.present[:, number]
@@ -309,7 +299,7 @@ class _Session(requests.Session):
         return whole
 
     def _has_new_token(self, reply: requests.Response) -> bool:
-        """Whether a token source has another token than the one that was refused."""
+        """Return whether a token source has another token than the one that was refused."""
         if self._tokens is None:
             return False
         refused_token = str(reply.request.headers.get("Authorization", "")).removeprefix("Bearer ")
@@ -332,8 +322,8 @@ class _Session(requests.Session):
 
 
 def base_address(url: str) -> tuple[str, dict[str, list[str]]]:
-    """The address of a Prometheus, and the parameters to add to each query. Users also give the API's address, or its
-    query URL."""
+    """Return the address of a Prometheus, and the parameters to add to each query. Users also give the API's address,
+    or its query URL."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     for end in (QUERY_PATH, API_PATH):
@@ -368,7 +358,8 @@ def _issue(tokens: TokenSource) -> str:
 
 
 def _limit(seconds: float) -> dict[str, str]:
-    """The deadline in Prometheus: seconds without a unit, because it refuses a unit with a decimal point ("5.000s")."""
+    """Return the deadline in Prometheus: seconds without a unit, because it refuses a unit with a decimal point
+    ("5.000s")."""
     return {"timeout": f"{seconds:.3f}"}
 
 
@@ -389,7 +380,7 @@ def _classify_error(error: OSError) -> Failure:
 
 
 def _describe(error: OSError) -> str:
-    """The operating system's reason, such as "connection refused", or else the first line of the error."""
+    """Return the operating system's reason, such as "connection refused", or else the first line of the error."""
     reason = _system_reason(error) or first_line(error)
     asks_for_certificate = "certificate required" in reason.replace("_", " ").lower()
     return f"{reason}; set certificate_file and key_file" if asks_for_certificate else reason

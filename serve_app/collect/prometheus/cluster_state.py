@@ -1,4 +1,4 @@
-"""What kube-state-metrics, cAdvisor and exporters say about a mesh: resources, planned changes, policies, signals."""
+"""A mesh's resources, planned changes, policies and signals, from kube-state-metrics, cAdvisor and exporters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,13 +34,11 @@ class ClusterInstant:
 
 
 class ClusterState:
-    """What is known about a cluster between polls.
+    """A cluster's state between polls.
 
     Attributes:
         workloads: None before the first poll.
-        ignored_annotations: descriptions of invalid annotations.
-        unmapped_queues: queues that belong to no service of the mesh.
-        coverage: which pods belong to which services; None: unknown.
+        coverage: None: unknown.
     """
 
     def __init__(self, queues: Queues, owner_labels: OwnerLabels) -> None:
@@ -59,7 +57,7 @@ class ClusterState:
             self.workloads = self.read(columns, window_seconds).workloads
 
     def read(self, columns: Columns, window_seconds: float) -> ClusterInstant:
-        """The cluster at the next instant; ``window_seconds`` is the rate window of containers."""
+        """Return the cluster at the next instant; ``window_seconds`` is the rate window of containers."""
         serving = read_serving(columns.get("serves"))
         pods = Pods(columns, window_seconds) if OWNERS in columns else None  # unknown without owners
         controllers = read_controllers(columns) if CONTROLLERS.keys() <= columns.keys() else {}

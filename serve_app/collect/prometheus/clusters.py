@@ -1,4 +1,4 @@
-"""Several clusters, or a pair of Prometheus servers, in one store: which series it has, and which are read.
+"""Chooses the series to read in a store that has several clusters, or a pair of Prometheus servers.
 
 Clusters run the same services, so their series must not be added. Without a setting, only the cluster that was busiest
 at first is read: if its traffic ends, that is a fault to report, not a reason to switch to another one. All clusters
@@ -44,9 +44,8 @@ class Split:
     """One store's series from several clusters or Prometheus servers.
 
     Attributes:
-        label: distinguishes them.
         parts: the clusters or servers, busiest first.
-        read: those whose series are read.
+        read: values whose series are read.
         choice: reason: the ``busiest``, because they have services with the same name; all, because none has
             (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``);
             or one server of each ``pair`` that scrapes the same targets.
@@ -66,14 +65,14 @@ class Split:
         return sum(part.requests for part in self.parts if part.value in self.read) / total if total else 0.0
 
     def have_stopped(self, newest: Mapping[str, float]) -> bool:
-        """Whether the data of a server that is read have stopped while another one sends on; ``newest`` is the
+        """Return whether the data of a server that is read have stopped while another one sends on; ``newest`` is the
         Unix time of the newest sample by server."""
         latest = max(newest.values(), default=0.0)
         return any(newest.get(server, 0.0) < latest - self.apart_seconds for server in self.read)
 
 
 def parts_by(groups: Iterable[SeriesGroup], label: str) -> tuple[Part, ...]:
-    """Series by value of a label, busiest first."""
+    """Return the series by value of a label, busiest first."""
     services: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     requests: dict[str, float] = defaultdict(float)
     newest: dict[str, float] = defaultdict(float)
@@ -87,19 +86,19 @@ def parts_by(groups: Iterable[SeriesGroup], label: str) -> tuple[Part, ...]:
 
 
 def varying_labels(groups: Sequence[SeriesGroup], labels: Iterable[str]) -> list[str]:
-    """Labels with more than one value, without which some series are included."""
+    """Return the labels with more than one value, without which some series are included."""
     return [label for label in labels if len({group.origin.get(label, "") for group in groups}) > 1]
 
 
 def calls_between_query(query: Query, match: Match) -> str:
-    """PromQL for requests by caller's and callee's cluster, as Istio names them."""
+    """Return PromQL for requests by caller's and callee's cluster, as Istio names them."""
     by_ends = f"by ({SOURCE_CLUSTER}, {DESTINATION_CLUSTER})"
     rates = (f"sum {by_ends} (rate({match.apply(selector)}[8m])) > 0" for selector in range_selectors(query.promql))
     return " or ".join(rates)
 
 
 def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
-    """Whether a call leaves its cluster, from the labels of :func:`calls_between_query`."""
+    """Return whether a call leaves its cluster, from the labels of :func:`calls_between_query`."""
     return any(
         len(clusters := {labels.get(SOURCE_CLUSTER, ""), labels.get(DESTINATION_CLUSTER, "")}) > 1
         and not clusters & NO_CLUSTER
@@ -108,7 +107,7 @@ def are_connected(ends: Iterable[Mapping[str, str]]) -> bool:
 
 
 def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[str, str]:
-    """PromQL for the number of series that exist several times when these labels are ignored, and the number of
+    """Return PromQL for the number of series that exist several times when these labels are ignored, and the number of
     distinct ones."""
     counts = " or ".join(
         f"count without ({', '.join(labels)}) ({match.apply(selector)})" for selector in range_selectors(query.promql)
@@ -119,7 +118,7 @@ def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[s
 def find_clusters(
     groups: Sequence[SeriesGroup], labels: Iterable[str], *, has_calls_between: bool, before: Split | None
 ) -> Split | None:
-    """The clusters of a store; None if there is only one.
+    """Return the clusters of a store; None if there is only one.
 
     Args:
         labels: they may distinguish clusters; the most likely first.
@@ -144,7 +143,7 @@ def _have_common_services(groups: Iterable[SeriesGroup], label: str) -> bool:
 
 
 def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
-    """The cluster that was read before, if it still has series; else the busiest."""
+    """Return the cluster that was read before, if it still has series; else the busiest."""
     if before and before.choice == "busiest" and before.label == label:
         for part in parts:
             if part.value in before.read:
@@ -153,8 +152,8 @@ def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
 
 
 def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
-    """Whether a label's parts see about the same traffic: two servers that scrape the same targets do, two clusters do
-    not."""
+    """Return whether a label's parts see about the same traffic: two servers that scrape the same targets do, two
+    clusters do not."""
     rates: dict[tuple[object, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for group in groups:
         cluster = tuple(group.origin.get(cluster_label, "") for cluster_label in CLUSTER_LABELS)
@@ -166,8 +165,8 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
 
 
 def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
-    """Scrape jobs that see the same services with the same traffic, so that they may scrape the same targets; the one
-    with most services first. Empty if there are none."""
+    """Return the scrape jobs that see the same services with the same traffic, so that they may scrape the same
+    targets; the one with most services first. Empty if there are none."""
     rates: dict[tuple[str, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for group in groups:
         if group.requests > 0:
@@ -181,7 +180,7 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
 
 
 def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | None) -> Split:
-    """Which servers to read: one for each cluster, the same one as before if it still has data."""
+    """Choose the servers to read: one for each cluster, the same one as before if it still has data."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
         by_cluster[tuple(group.origin.get(cluster_label, "") for cluster_label in CLUSTER_LABELS)].append(group)
@@ -199,13 +198,13 @@ def _server(parts: Sequence[Part], apart: float, before: Split | None) -> str:
 
 
 def restrict(match: Match, *splits: Split | None) -> Match:
-    """The matchers without the series that are not read."""
+    """Return the matchers without the series that are not read."""
     read_values = {split.label: split.read for split in splits if split and split.choice in ("busiest", "pair")}
     return replace(match, values={**match.values, **read_values})
 
 
 def fits(group: SeriesGroup, match: Match) -> bool:
-    """Whether the matchers select a group."""
+    """Return whether the matchers select a group."""
     return all(group.origin.get(label, "") in values for label, values in match.values.items() if label in _KNOWN)
 
 
@@ -216,7 +215,7 @@ _GROUPING = re.compile(r"\b(by|on)\s*\(\s*(?!\))")  # but `on ()`, which joins w
 
 
 def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
-    """A query for a mesh that spans clusters: each namespace begins with the cluster, ``prod.shop``.
+    """Return a query for a mesh that spans clusters: each namespace begins with the cluster, ``prod.shop``.
 
     All groupings and joins keep clusters apart. A constant namespace becomes the cluster.
 

@@ -41,14 +41,10 @@ class ColumnCache:
         return sum(map(len, self._readers.values()))
 
     def poll(
-        self,
-        queries: Mapping[Role, Query],
-        answers: Mapping[Role, QueryAnswer],
-        at: datetime,
-        window_seconds: float,
+        self, queries: Mapping[Role, Query], answers: Mapping[Role, QueryAnswer], at: datetime, window_seconds: float
     ) -> tuple[Levels, dict[Role, float], tuple[Role, ...]]:
-        """Columns of all answers. For failed queries, these are the last ones if they are at most :data:`KEEP_SECONDS`
-        old.
+        """Return the columns of all answers. For failed queries, these are the last ones if they are at most
+        :data:`KEEP_SECONDS` old.
 
         Returns:
             The columns; the age of values that stand in for a failed query, s; failed queries without recent values.
@@ -70,7 +66,7 @@ class ColumnCache:
         return levels, stale, tuple(masked)
 
     def seconds_since(self, role: Role, at: datetime) -> float | None:
-        """Seconds since the last successful query; None without one."""
+        """Return the seconds since the last successful query; None without one."""
         newest = self._newest.get(role)
         return (at - newest[1]).total_seconds() if newest else None
 
@@ -96,10 +92,10 @@ class ColumnCache:
         return last
 
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
-        """Series without a service name in each query's last result."""
+        """Return the series without a service name in each query's last result."""
         labels = {role: self._labels[role] for role in roles if role in self._labels}
         return {role: read.dropped_series for role, read in labels.items() if read.dropped_series is not None}
 
     def folded_names(self) -> dict[str, str]:
-        """Names in labels that are not services, with their kind."""
+        """Return the names in labels that are not services, with their kind."""
         return dict(self._services.folded_names)

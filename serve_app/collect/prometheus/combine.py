@@ -35,14 +35,19 @@ def combine(dialects: Sequence[Dialect]) -> Dialect:
 
 
 def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
-    """The level of a part's queries: ``calls`` for the first part, ``calls@NAME`` for one beside it."""
+    """Return the level of a part's queries: ``calls`` for the first part, ``calls@NAME`` for one beside it."""
     return level if part is dialect else f"{level}{BESIDE}{part.name}"
 
 
 def split_level(level: str) -> tuple[str, str]:
-    """The level, and the part's name, which is empty for the first part."""
+    """Return the level, and the part's name, which is empty for the first part."""
     level, _, part = level.partition(BESIDE)
     return level, part
+
+
+def _key_length(level: str) -> int:
+    """Return the number of names in a key: namespace and name of each service."""
+    return 2 * ENDS[split_level(level)[0]]
 
 
 class MeshRows:
@@ -68,11 +73,8 @@ class MeshRows:
             self._side_parts = previous._side_parts
 
     def read(self, levels: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Service and call columns with one row for each, under the first dialect's names.
-
-        Args:
-            levels: requests are required.
-        """
+        """Return service and call columns with one row for each, under the first dialect's names. Each level needs
+        requests."""
         services, calls = self._read_part(self._dialect, levels, self._name_service, self._name_call)
         if not self._side_parts:
             return services, calls
@@ -85,47 +87,50 @@ class MeshRows:
         return _first_of([part.services for part in measurements]), _first_of([part.calls for part in measurements])
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
-        """The calls, including known calls that are not made now, and without calls that relays pass on."""
+        """Return the calls, including known calls that are not made now, and without calls that relays pass on."""
         of_services, made_calls = services["requests"], calls["requests"]
         keys = made_calls.table
         requests = without_relayed(made_calls, of_services, keys.numbers(map(self.names.of, relays)))
         renamed_keys = keys.numbers(key for _, names in self._side_parts for key in names.renamed)
         known_calls = (self.known_calls or KnownCalls()).see_calls(requests, now)
-        known_calls = known_calls.forget(
-            keys, np.append(renamed_keys, np.setdiff1d(made_calls.numbers, requests.numbers))
-        )
+        relayed = np.setdiff1d(made_calls.numbers, requests.numbers)
+        known_calls = known_calls.forget(keys, np.append(renamed_keys, relayed))
         self.known_calls, listed_requests = known_calls.list_all(requests, of_services, now)
         return {**calls, "requests": listed_requests}
 
     def _read_part(
         self, part: Dialect, columns: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
     ) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Columns of a dialect with one row for each key, even where several proxies report a request."""
+        """Return the columns of a dialect with one row for each key, even where several proxies report a request."""
         levels = [level_of(level, self._dialect, part) for level in ENDS]
         names: dict[str, Callable[[Key], Key]] = dict(zip(levels, (name_service, name_call), strict=True))
         for level in levels:
-            key_map = self._show(level, columns[level], names[level])
+            key_map = self._key_map(level, columns[level], names[level])
             for column in columns[level].values():
                 new_keys = column.table.name(key_map.missing(column.numbers))
-                ends = range(0, 2 * ENDS[split_level(level)[0]], 2)
+                ends = range(0, _key_length(level), 2)
                 self.names.see({key[begin : begin + 2] for key in new_keys for begin in ends})
         if self.names.version != self._names_version:
-            before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
-            if CALLS in before and self.known_calls is not None:
-                known_numbers, new_map = before[CALLS].known_numbers, self._show(CALLS, columns[CALLS], self._name_call)
-                obsolete = np.setdiff1d(before[CALLS](known_numbers), new_map(known_numbers))
-                self.known_calls = self.known_calls.forget(columns[CALLS]["requests"].table, obsolete)
+            self._follow_new_names(columns[CALLS])
         rows = []
         for level, reporters in zip(levels, part.reporters, strict=True):
-            key_map = self._show(level, columns[level], names[level])
-            rows.append(join_rows(columns[level], reporters, key_map, 2 * ENDS[split_level(level)[0]]))
+            key_map = self._key_map(level, columns[level], names[level])
+            rows.append(join_rows(columns[level], reporters, key_map, _key_length(level)))
         services, calls = rows
         return services, calls
 
-    def _show(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
+    def _follow_new_names(self, calls: Columns) -> None:
+        """Map keys to the present names, and forget known calls whose names have changed."""
+        before, self._key_maps, self._names_version = self._key_maps, {}, self.names.version
+        if CALLS in before and self.known_calls is not None:
+            numbers, now = before[CALLS].known_numbers, self._key_map(CALLS, calls, self._name_call)
+            obsolete = np.setdiff1d(before[CALLS](numbers), now(numbers))
+            self.known_calls = self.known_calls.forget(calls["requests"].table, obsolete)
+
+    def _key_map(self, level: str, columns: Columns, name: Callable[[Key], Key]) -> KeyMap:
         if level not in self._key_maps:
-            parts = 2 * ENDS[split_level(level)[0]]
-            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:parts]))
+            length = _key_length(level)
+            self._key_maps[level] = KeyMap(columns["requests"].table, lambda key: name(key[:length]))
         return self._key_maps[level]
 
     def _name_service(self, key: Key) -> Key:
@@ -147,8 +152,8 @@ class _Measurements:
     calls: Columns
 
     def at_its_place(self) -> "_Measurements":
-        """The measurements without callers that are not services; for an ingress controller, also without the services
-        behind it."""
+        """Return the measurements without callers that are not services; for an ingress controller, also without the
+        services behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
         callers = keys.numbers(key for key in self.callers if key[1] not in external)
         calls = {role: column.only(keys.among(column.part(0, 2), callers)) for role, column in self.calls.items()}
@@ -218,7 +223,7 @@ class _Names:
         }
 
     def rename(self, columns: Columns) -> dict[str, Column]:
-        """The columns under the earlier dialects' names."""
+        """Return the columns under the earlier dialects' names."""
         if not self._other:
             return dict(columns)
         name = KeyMap(columns["requests"].table, self._name)
@@ -253,7 +258,7 @@ def _default_namespace(dialect: Dialect) -> str:
 
 
 def _same_workload(first: str, second: str) -> bool:
-    """Whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
+    """Return whether one name continues the other, as ``ingress-nginx-controller`` continues ``ingress-nginx``."""
     short, long = sorted((first, second), key=len)
     return long == short or long.startswith(f"{short}-")
 

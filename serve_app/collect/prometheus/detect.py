@@ -13,15 +13,7 @@ from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.native import SUFFIX, native
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Gap,
-    Match,
-    Query,
-    matched_metrics,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Gap, Match, Query, matched_metrics, range_selectors
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_requests, find_other_spellings
@@ -63,11 +55,7 @@ class MeshSource(PrometheusSource):
         self._match = Match(mesh.match)
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         super().__init__(
-            prometheus or open_prometheus(Prometheus, mesh),
-            configured_dialect(mesh),
-            mesh,
-            collector,
-            clock,
+            prometheus or open_prometheus(Prometheus, mesh), configured_dialect(mesh), mesh, collector, clock
         )
 
     def poll(self, at: datetime) -> Poll:
@@ -80,7 +68,7 @@ class MeshSource(PrometheusSource):
         return poll
 
     def _detect(self, at: datetime) -> Poll:
-        """The first poll of a mesh whose kind is not known yet."""
+        """Poll a mesh whose kind is not known yet."""
         within = self._collector.deadline_seconds
         dialect, answers = detect_dialect(self._prometheus, at, within, self._match)
         if dialect is None and self._match:  # the source says what is wrong with the matchers
@@ -131,7 +119,7 @@ class MeshSource(PrometheusSource):
         return True
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
-        """Whether series of a dialect's requests exist; None if the query failed."""
+        """Return whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
         text = " or ".join(f"count({self._match.apply(selector)})" for selector in selectors)
         answer = self._prometheus.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
@@ -144,8 +132,8 @@ class MeshSource(PrometheusSource):
         return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """Configuration gaps of this mesh's sources, or of all sources if none is known. A failed query finds
-        nothing."""
+        """Return the configuration gaps of this mesh's sources, or of all sources if none is known. A failed query
+        finds nothing."""
         gaps = {
             (part.name, gap.name): gap
             for dialect in ([self.dialect] if self.dialect else KNOWN.values())
@@ -161,14 +149,12 @@ class MeshSource(PrometheusSource):
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
     return kind(
-        mesh.endpoint(mesh.prometheus_url),
-        tokens=_token_source(mesh),
-        harmless_warnings=mesh.harmless_warnings,
+        mesh.endpoint(mesh.prometheus_url), tokens=_token_source(mesh), harmless_warnings=mesh.harmless_warnings
     )
 
 
 def configured_dialect(mesh: MeshSettings) -> Dialect | None:
-    """The dialect that the settings name, or several combined; None if it must be detected."""
+    """Return the dialect that the settings name, or several combined; None if it must be detected."""
     if mesh.source == "auto":
         return None
     generic = {"generic": generic_dialect(mesh.generic)} if mesh.generic else {}
@@ -213,8 +199,8 @@ def detect_dialect(
 
 
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
-    """Why no dialect is found although there was one: its samples have stopped, or arrive later than Prometheus'
-    lookback. Empty if there are none in the last hour, or if the query fails."""
+    """Explain why no dialect is found although there was one: its samples have stopped, or arrive later than
+    Prometheus' lookback. Empty if there are none in the last hour, or if the query fails."""
     texts = {
         dialect.signature[0]: " or ".join(
             f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"

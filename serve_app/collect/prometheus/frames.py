@@ -23,7 +23,7 @@ _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways wr
 
 
 def read_labels(label_set: bytes) -> dict[str, str]:
-    """The labels of one sample that are not empty."""
+    """Return the labels of one sample that are not empty."""
     return {name: value for name, value in (_LABELS.decode(label_set) or {}).items() if value}
 
 
@@ -32,7 +32,7 @@ class DroppedSeries:
     """A query's series that name no service, so their values are lost."""
 
     count: int
-    of: int  # number of all series of the query
+    of: int  # number of the query's series
     labels: Mapping[str, str]  # labels of an example
     missing: tuple[str, ...]  # labels that it needs; `a|b` needs one of them
 
@@ -85,7 +85,7 @@ class LabelReader:
         self._bounds = np.append(self._bounds, [_bound(key[-1]) if is_bucket else np.nan for key in keys])
 
     def _missing(self, key: Key) -> tuple[str, ...]:
-        """Labels without a value, except optional ones."""
+        """Return the labels without a value, except optional ones."""
         return tuple(
             label for label, part in zip(self.labels, key, strict=True) if not part and not label.startswith(OPTIONAL)
         )
@@ -126,7 +126,7 @@ def _values(label: str, values: Mapping[str, str | None]) -> tuple[str, ...]:
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
-    """A label's value as part of an id. Namespaces and names alternate in keys."""
+    """Return a label's value as part of an id. Namespaces and names alternate in keys."""
     if label.startswith("="):
         return label[1:]
     if label.startswith(OPTIONAL):
@@ -142,9 +142,6 @@ def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") ->
 
     Queries already group by the same labels, so series with one key differ only in how a label's value is spelled.
     ``+Inf`` and ``NaN`` become NaN. Samples that lack one of the labels are left out.
-
-    Args:
-        joined_by: how the values of one key are joined.
     """
     numbers, values = labels.owners, np.where(np.isfinite(values), values, np.nan)
     if labels.dropped_series:
@@ -155,9 +152,9 @@ def read_column(values: Numbers, labels: ReadLabels, joined_by: Join = "sum") ->
 def read_quantiles(
     values: Numbers, labels: ReadLabels, shares: Sequence[float], border: Border | None = None
 ) -> list[Column]:
-    """Quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear within a
-    bucket, from 0 in the first one, and the highest finite bound above it. Rates with the same bound are added, however
-    it is spelled: ``0.1``, ``0.10`` and ``1e-1``.
+    """Return the quantiles from rates of cumulative buckets, with the interpolation of ``histogram_quantile``: linear
+    within a bucket, from 0 in the first one, and the highest finite bound above it. Rates with the same bound are
+    added, however it is spelled: ``0.1``, ``0.10`` and ``1e-1``.
 
     Args:
         values: one for each key and bound.
@@ -193,7 +190,8 @@ def _bound(text: str) -> float:
 
 
 def bucket_quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:
-    """``[R]`` from cumulative counts ``[R, B]`` at ascending bounds ``[B]``; NaN if a row does not have a bound."""
+    """Return ``[R]`` from cumulative counts ``[R, B]`` at ascending bounds ``[B]``; NaN if a row does not have a
+    bound."""
     if not counts.size or not np.isinf(bounds[-1]):  # without the +Inf bucket the total is unknown
         return np.full(len(counts), np.nan)
     # Each bucket's rate is rounded separately, so a higher bucket can be slightly smaller: make them cumulative again.
@@ -218,7 +216,7 @@ def bucket_quantile(counts: Numbers, bounds: Numbers, share: float) -> Numbers:
 
 
 def _nearest_before(has: NDArray[np.bool_], place: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``[R]`` the last column before ``place`` that a row has; -1 if there is none."""
+    """Return ``[R]`` the last column before ``place`` that a row has; -1 if there is none."""
     columns = np.arange(has.shape[1])
     earlier = has & (columns < place[:, None])
     return np.where(earlier.any(axis=1), has.shape[1] - 1 - np.argmax(earlier[:, ::-1], axis=1), -1)

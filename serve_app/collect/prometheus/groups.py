@@ -74,12 +74,8 @@ class SeriesGroup:
 
 
 def group_query(query: Query, match: Match, fact: str) -> str:
-    """PromQL for one fact about the series behind a requests query; empty if the query takes no rate of a selector.
-
-    Args:
-        query: its rate selectors and service labels are used.
-        fact: one of :data:`FACTS`.
-    """
+    """Return PromQL for one of the :data:`FACTS` about the series behind a requests query, from its rate selectors and
+    service labels; empty if the query takes no rate of a selector."""
     selectors = [match.apply(selector) for selector in range_selectors(query.promql)]
     labels = ", ".join(dict.fromkeys((*_service_labels(query), JOB, *ORIGIN_LABELS)))
     by_group = f"by ({labels})"
@@ -92,8 +88,8 @@ def group_query(query: Query, match: Match, fact: str) -> str:
 
 
 def _count_text(by_group: str, seconds: float, before: float) -> str:
-    """The largest number of samples in a group's series, among series that existed all the time. The fraction is half
-    the part of this time that they cover: a series that has ended stays for minutes without samples."""
+    """Return the largest number of samples in a group's series, among series that existed all the time. The fraction is
+    half the part of this time that they cover: a series that has ended stays for minutes without samples."""
     back = f" offset {before:g}s" if before else ""
     age = f"time() - {before:g} - timestamp(SERIES{back})"
     count = f"count_over_time(SERIES[{seconds:g}s]{back}) + 0.5 - ({age}) / {2 * seconds:g}"
@@ -101,8 +97,8 @@ def _count_text(by_group: str, seconds: float, before: float) -> str:
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
-    """Series labels that name the service. If a query derives names from other labels, the labels of its innermost
-    grouping."""
+    """Return the series labels that name the service. If a query derives names from other labels, the labels of its
+    innermost grouping."""
     name_labels = [label for label in query.labels[:2] if not label.startswith("=") for label in label.split("|")]
     groupings = _GROUPING.findall(query.promql.partition("[$window]")[0])
     if not groupings:
@@ -112,7 +108,8 @@ def _service_labels(query: Query) -> tuple[str, ...]:
 
 
 def read_groups(query: Query, answers: Mapping[str, QueryAnswer]) -> list[SeriesGroup]:
-    """Groups from the answers to :func:`group_query`, by fact. Samples without any of the labels are left out."""
+    """Return the groups from the answers to :func:`group_query`, by fact. Samples without any of the labels are left
+    out."""
     groups: dict[tuple[tuple[str, ...], ...], SeriesGroup] = {}
     labels = _service_labels(query)
     for part, answer in answers.items():
@@ -140,7 +137,7 @@ def _rows(samples: Samples) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]]:
-    """These labels of each sample, if it has them."""
+    """Return these labels of each sample, if it has them."""
     return [{label: values[label] for label in labels if values.get(label)} for values, _ in _rows(samples)]
 
 
@@ -166,7 +163,7 @@ class ScrapedPart:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How a mesh's series arrive.
+    """Intervals and lag of a mesh's series.
 
     Attributes:
         interval_seconds: usual time between two samples; None if not known yet.
@@ -186,7 +183,7 @@ class Freshness:
 
 
 def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Freshness:
-    """Intervals and lag of these series.
+    """Return the intervals and lag of these series.
 
     Args:
         usual_age: the newest snapshot's age in the settings, s; data may be as late.
@@ -205,12 +202,12 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
 
 
 def _quantile(intervals: Sequence[float], share: float) -> float | None:
-    """The interval that this share of the groups does not exceed; None without any."""
+    """Return the interval that this share of the groups does not exceed; None without any."""
     return intervals[max(math.ceil(share * len(intervals) - 1e-6) - 1, 0)] if intervals else None
 
 
 def follow(window_seconds: float, freshness: Freshness) -> float:
-    """The rate window: ``window_seconds``, or a longer one if scrapes are too rare for it."""
+    """Return the rate window: ``window_seconds``, or a longer one if scrapes are too rare for it."""
     min_window = freshness.window_seconds
     if min_window is None or window_seconds >= min_window / SCRAPES_PER_WINDOW * MIN_SCRAPES:
         return window_seconds
@@ -218,7 +215,7 @@ def follow(window_seconds: float, freshness: Freshness) -> float:
 
 
 def interval_of(group: SeriesGroup) -> float | None:
-    """Time between a group's samples, s; None if its series are too young to tell.
+    """Return the time between a group's samples, s; None if its series are too young to tell.
 
     ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart, and less if scrapes
     were missed. So the smallest upper bound holds, and lower bounds above it do not. Configured intervals are round
@@ -259,8 +256,8 @@ def _slow_parts(intervals_by_group: Iterable[tuple[SeriesGroup, float]], usual: 
 def _lateness(
     groups: Sequence[SeriesGroup], at: float, usual_age: float, usual_interval: float | None
 ) -> tuple[float, float]:
-    """The latest relevant part's age, s, and its share of the services; zeros if no part is late. The newest of many
-    samples shows only the lag, because targets are scraped at different moments.
+    """Return the latest relevant part's age, s, and its share of the services; zeros if no part is late. The newest of
+    many samples shows only the lag, because targets are scraped at different moments.
     """
     parts: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:

@@ -25,7 +25,7 @@ class KeyTable:
         return len(self._keys)
 
     def number(self, key: Key) -> int:
-        """The number of a key; a new key is added."""
+        """Return the number of a key; a new key is added."""
         number = self._numbers.setdefault(key, len(self._keys))
         if number == len(self._keys):
             self._keys.append(key)
@@ -35,20 +35,20 @@ class KeyTable:
         return np.fromiter(map(self.number, keys), np.int64)
 
     def name(self, numbers: IntArray) -> list[Key]:
-        """The keys with these numbers."""
+        """Return the keys with these numbers."""
         return [self._keys[number] for number in numbers.tolist()]
 
     def among(self, numbers: IntArray, *members: IntArray) -> NDArray[np.bool_]:
-        """``[R]`` whether each of the numbers is one of the others."""
+        """Return ``[R]`` whether each of the numbers is one of the others."""
         is_member: NDArray[np.bool_] = self._mask(members)[numbers]
         return is_member
 
     def distinct(self, *numbers: IntArray) -> IntArray:
-        """These numbers, each once, ascending."""
+        """Return these numbers, each once, ascending."""
         return np.flatnonzero(self._mask(numbers))
 
     def join(self, first: IntArray, second: IntArray) -> IntArray:
-        """``[R]`` the numbers of the keys that begin with one key and continue with another."""
+        """Return ``[R]`` the numbers of the keys that begin with one key and continue with another."""
         if (second == self.number(())).all():
             return first
         base = len(self)
@@ -64,7 +64,7 @@ class KeyTable:
         return mask
 
     def part(self, begin: int | None, end: int | None = None) -> "KeyMap":
-        """The numbers of ``key[begin:end]``."""
+        """Return the numbers of ``key[begin:end]``."""
         if (begin, end) not in self._parts:
             self._parts[begin, end] = KeyMap(self, lambda key: key[begin:end])
         return self._parts[begin, end]
@@ -84,7 +84,7 @@ class KeyMap:
         return images
 
     def missing(self, numbers: IntArray) -> IntArray:
-        """The distinct numbers for which the function has not been called."""
+        """Return the distinct numbers for which the function has not been called."""
         if len(self._images) < len(self._keys):
             self._images = np.append(self._images, np.full(2 * len(self._keys) - len(self._images), -1))
         return self._keys.distinct(numbers[self._images[numbers] < 0])
@@ -99,7 +99,6 @@ class Column(Mapping[Key, float]):
     """Values of one query by key; each key occurs once. NaN: a series without a usable value.
 
     Args:
-        keys: what the numbers refer to.
         numbers: ``[R]``, ascending.
         values: ``[R]``.
     """
@@ -141,7 +140,7 @@ class Column(Mapping[Key, float]):
         return self._by_key[key]
 
     def at(self, numbers: IntArray) -> Numbers:
-        """The values of these keys; NaN for those without a row."""
+        """Return the values of these keys; NaN for those without a row."""
         values = np.full(len(self.table), np.nan)
         values[self.numbers] = self.array
         return values[numbers]
@@ -150,15 +149,15 @@ class Column(Mapping[Key, float]):
         return Column(self.table, self.numbers[mask], self.array[mask])
 
     def among(self, numbers: IntArray) -> "Column":
-        """The rows with these keys."""
+        """Return the rows with these keys."""
         return self.only(self.table.among(self.numbers, numbers))
 
     def part(self, begin: int | None, end: int | None = None) -> IntArray:
-        """``[R]`` the number of ``key[begin:end]`` for each key."""
+        """Return ``[R]`` the number of ``key[begin:end]`` for each key."""
         return self.table.part(begin, end)(self.numbers)
 
     def to(self, keys: KeyTable) -> "Column":
-        """The same column with another table's numbers."""
+        """Return the same column with another table's numbers."""
         return self if self.table is keys else Column.of(self, keys)
 
     @cached_property

@@ -34,7 +34,7 @@ class KnownCalls:
         return KnownCalls(calls.only(~np.any(is_forgotten, axis=0)), self.services)
 
     def list_all(self, requests: Column, services: Column, now: float) -> tuple["KnownCalls", Column]:
-        """The requests of all known calls, 1/s; 0 for calls that are not made.
+        """Return the requests of all known calls, 1/s; 0 for calls that are not made.
 
         Args:
             requests: requests of calls that have a series.
@@ -52,7 +52,7 @@ class KnownCalls:
 
 
 def _see(before: Column, current: Column, now: float) -> Column:
-    """When each key was last seen, without forgotten keys."""
+    """Return when each key was last seen, without forgotten keys."""
     times = before.to(current.table)
     times = times.only(now - times.array <= KNOWN_SECONDS)
     new_times = np.fmax(times.at(current.numbers), now)

@@ -40,7 +40,7 @@ _OWNERS_OF_PODS = ("replicaset", "replicationcontroller")
 
 
 def with_owner(owners: str, label: str) -> str:
-    """PromQL for controllers with their owners in the label ``workload``; a controller without one owns itself.
+    """Return PromQL for controllers with their owners in the label ``workload``; a controller without one owns itself.
 
     Args:
         owners: series about owners, for example of ``kube_job_owner``.
@@ -49,13 +49,13 @@ def with_owner(owners: str, label: str) -> str:
 
 
 def by_name(series: str, label: str) -> str:
-    """PromQL for workload series that copies the name from ``label`` to the label ``workload``."""
+    """Return PromQL for workload series that copies the name from ``label`` to the label ``workload``."""
     return f'label_replace({series}, "workload", "$1", "{label}", "(.*)")'
 
 
 def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
-    """Sum or maximum over an owner's replica sets (or replication controllers), unless the owner is a deployment.
-    kube-state-metrics does not know other owners, for example Argo Rollouts."""
+    """Return the sum or maximum over an owner's replica sets (or replication controllers), unless the owner is a
+    deployment. kube-state-metrics does not know other owners, for example Argo Rollouts."""
     owners = f'kube_{kind}_owner{{$match {CONTROLLER},owner_kind!="Deployment"}}'
     amounts = f"max by (namespace, {kind}) ({amount} and on (namespace, {kind}) {owners}{only})"
     owner = f"topk by (namespace, {kind}) (1, {with_owner(owners, kind)})"
@@ -63,7 +63,7 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 
 
 def _desired() -> str:
-    """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
+    """Return PromQL for desired replicas. Argo Rollouts exports its own, often with our labels renamed."""
     rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
     direct = " or ".join([*(by_name(series, kind) for kind, series in _REPLICAS.items()), by_name(rollouts, "name")])
     by_owner = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
@@ -82,7 +82,8 @@ def _generation() -> str:
 
 
 def _annotation_series(annotation: str) -> str:
-    """Workloads with ``tagae.io/ANNOTATION``: its name and value. kube-state-metrics turns annotations into labels."""
+    """Return the workloads with ``tagae.io/ANNOTATION``: its name and value. kube-state-metrics turns annotations into
+    labels."""
     label = f"annotation_tagae_io_{annotation}"
     parts = [
         by_name(f'kube_{kind}_annotations{{$match {label}!=""}}', "job_name" if kind == "job" else kind)
@@ -130,7 +131,7 @@ AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joi
 
 
 def read_controllers(columns: Mapping[str, Mapping[Key, float]]) -> dict[Key, Controller]:
-    """Controllers by workload, if replicas and generation are known."""
+    """Return the controllers by workload, if replicas and generation are known."""
     replicas, generation = (columns[role] for role in CONTROLLERS)
     by_autoscaler = columns.get("autoscaled", {})
     keys = (key for key in replicas if key in generation and np.isfinite(replicas[key] + generation[key]))
@@ -168,7 +169,7 @@ def read_annotations(
 
 
 def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
-    """The policy, without a service; or the expected value."""
+    """Return the policy, without a service; or the expected value."""
     if annotation == SENSITIVITY:
         if value in list(Sensitivity):
             return ServicePolicy("", Sensitivity(value))
@@ -191,18 +192,14 @@ _WORKLOADS = {kind: kind for kind in ("deployment", "statefulset", "daemonset", 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLabels:
-    """Which labels or annotations name an owner; of each tuple, the first that is present counts.
-
-    Attributes:
-        team, contact: their names in Kubernetes.
-    """
+    """The labels or annotations that name an owner; of each tuple, the first that is present counts."""
 
     team: tuple[str, ...] = ()
     contact: tuple[str, ...] = ()
 
     def query(self) -> Query:
-        """Query workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace itself),
-        and the values of :meth:`exported_labels`."""
+        """Return the query for workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace
+        itself), and the values of :meth:`exported_labels`."""
         kinds = [
             by_name(f"kube_{kind}_{of}{{$match}}", label)
             for kind, label in _WORKLOADS.items()
@@ -214,11 +211,11 @@ class OwnerLabels:
         return Query(f"group by ({', '.join(labels)}) ({series})", optional, joined_by="max")
 
     def exported_labels(self) -> tuple[str, ...]:
-        """The names that kube-state-metrics gives to all of them."""
+        """Return the names that kube-state-metrics gives to all of them."""
         return tuple(dict.fromkeys((*_exported(self.team), *_exported(self.contact))))
 
     def read(self, values: Mapping[str, str]) -> Owner | None:
-        """The owner that these values of :meth:`exported_labels` name; None if they name none."""
+        """Return the owner that these values of :meth:`exported_labels` name; None if they name none."""
         team, contact = (
             next((values[label] for label in _exported(names) if values.get(label)), "")
             for names in (self.team, self.contact)
@@ -262,5 +259,5 @@ def _exported(names: Iterable[str]) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    """A value as one line of printable text."""
+    """Return a value as one line of printable text."""
     return " ".join(UNPRINTABLE.sub(" ", text).split())

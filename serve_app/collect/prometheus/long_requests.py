@@ -36,10 +36,9 @@ class Border:
 
     @classmethod
     def of(cls, window_seconds: float, unit: float) -> "Border":
-        """The border for a rate window.
+        """Return the border for a rate window.
 
         Args:
-            window_seconds: rate window, s.
             unit: factor that converts a bound to s.
         """
         window = window_seconds / unit
@@ -54,7 +53,6 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
     Args:
         counts: ``[R, B]`` rates of cumulative buckets; NaN where a row does not have the bound.
         bounds: ``[B]`` ascending.
-        border: of the rate window.
 
     Returns:
         ``[R, C]`` rates without long requests, their bounds ``[C]`` with ``+Inf`` at the end, and ``[R]`` the rate of
@@ -74,17 +72,17 @@ def leave_out_long(counts: Numbers, bounds: Numbers, border: Border) -> tuple[Nu
 
 
 def short_bounds(border: Border) -> str:
-    """The matcher for buckets from which latencies are read."""
+    """Return the matcher for buckets from which latencies are read."""
     return f'le!~"{numerals_from(border.first_above)}"'
 
 
 def long_bounds(border: Border) -> str:
-    """The matcher for the border and all higher bounds."""
+    """Return the matcher for the border and all higher bounds."""
     return f'le=~"{numerals_from(border.first_long)}"'
 
 
 def without_long(short: str, long: str, keys: str) -> str:
-    """PromQL for cumulative buckets without long requests.
+    """Return PromQL for cumulative buckets without long requests.
 
     Args:
         short, long: rates of buckets with :func:`short_bounds` and :func:`long_bounds`, by ``le`` and ``keys``.
@@ -94,19 +92,19 @@ def without_long(short: str, long: str, keys: str) -> str:
 
 
 def long_requests(infinite: str, long: str, keys: str) -> str:
-    """PromQL for the rate of long requests, where there are any; arguments as in :func:`without_long`, and ``infinite``
-    with the bound ``+Inf`` alone."""
+    """Return PromQL for the rate of long requests, where there are any; arguments as in :func:`without_long`, and
+    ``infinite`` with the bound ``+Inf`` alone."""
     return f"sum by ({keys}) ({infinite}) - min by ({keys}) ({long}) > {MIN_LONG:.4f}"
 
 
 def infinite_bound() -> str:
-    """The matcher for the bucket that counts all requests."""
+    """Return the matcher for the bucket that counts all requests."""
     return f'le=~"{_INFINITE}"'
 
 
 def numerals_from(minimum: int) -> str:
-    """A regular expression for numbers that are not less than ``minimum``, in all spellings, such as ``6e+04`` and
-    ``+Inf``.
+    """Return a regular expression for numbers that are not less than ``minimum``, in all spellings, such as ``6e+04``
+    and ``+Inf``.
 
     Args:
         minimum: at least 1, with at most two significant digits.
@@ -132,6 +130,6 @@ def numerals_from(minimum: int) -> str:
 
 
 def _round_down(value: float) -> float:
-    """Two significant digits, or fewer for numbers below 10."""
+    """Return two significant digits, or fewer for numbers below 10."""
     step = 10.0 ** max(math.floor(math.log10(value)) - 1, 0) if value >= 1 else 1.0
     return max(math.floor(value / step + 1e-9) * step, 1.0)

@@ -62,7 +62,7 @@ class Derived:
 
 
 def first_of(label: str, *labels: str, otherwise: str = "") -> Derived:
-    """The first of several labels that is not empty."""
+    """Return the first of several labels that is not empty."""
     if len(labels) == 1:
         return Derived(label, labels, otherwise=otherwise)
     return Derived(label, labels, f"{SEPARATOR}*([^{SEPARATOR}]+)(?:{SEPARATOR}.*)?", otherwise=otherwise)
@@ -85,7 +85,7 @@ class Keys:
         return tuple(part.label for part in self.derived)
 
     def sum(self, promql: str, *more: str) -> str:
-        """Sum an expression by key, and by ``more`` labels."""
+        """Return the sum an expression by key, and by ``more`` labels."""
         steps = (*self.helpers, *self.derived)
         # Sum by the original labels first: labels are then derived for a few series instead of all.
         original_labels: dict[str, None] = {}
@@ -107,8 +107,6 @@ class View:
     """One way to see the requests of a key: rates as PromQL, before they are summed by key.
 
     Attributes:
-        requests: rate of requests, 1/s.
-        failures: rate of failed requests, 1/s.
         buckets: rates of histogram buckets, 1/s, and the factor that converts their bounds to s. A histogram counts for
             keys that no histogram before it has.
     """
@@ -119,9 +117,9 @@ class View:
 
 
 def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
-    """Queries for requests, failures and buckets. Only the first view that knows a key counts for this key, so the same
-    request is never counted twice. Requests and failures are separate queries: a service without failures has no
-    failure series, so a ratio in PromQL would be missing instead of zero."""
+    """Return the queries for requests, failures and buckets. Only the first view that knows a key counts for this key,
+    so the same request is never counted twice. Requests and failures are separate queries: a service without failures
+    has no failure series, so a ratio in PromQL would be missing instead of zero."""
     requests: list[str] = []
     failures: list[str] = []
     buckets: list[tuple[str, float]] = []
@@ -163,7 +161,7 @@ def rates(*series: str) -> str:
 
 
 def added(*expressions: str) -> str:
-    """All series of the expressions, whose different metrics may have the same labels."""
+    """Return all series of the expressions, whose different metrics may have the same labels."""
     return " or ".join(
         f'label_replace({expression}, "metric", "{number}", "", "")' if number else expression
         for number, expression in enumerate(expressions)
@@ -171,7 +169,7 @@ def added(*expressions: str) -> str:
 
 
 def _unless(keys: Keys, promql: str, better: Sequence[str]) -> str:
-    """The expression, without keys that one of ``better`` has."""
+    """Return the expression, without keys that one of ``better`` has."""
     return f"({promql} unless on ({by(keys.labels)}) ({' or '.join(better)}))" if better else promql
 
 

@@ -42,19 +42,19 @@ def native(dialect: Dialect) -> Dialect:
 
 
 def count_buckets(dialect: Dialect) -> Query | None:
-    """Query for the number of a mesh's buckets; None: the dialect reads none."""
+    """Return the query for the number of a mesh's buckets; None: the dialect reads none."""
     texts = [f"count({metric}_bucket{selector})" for metric, selector in _histograms(dialect)]
     return Query(" or ".join(texts), ()) if texts else None
 
 
 def count_native(dialect: Dialect) -> Query:
-    """Query for the number of native histograms. A Prometheus without them refuses it."""
+    """Return the query for the number of native histograms. A Prometheus without them refuses it."""
     texts = (f"count(histogram_count({metric}{selector}))" for metric, selector in _histograms(dialect))
     return Query(" or ".join(texts), ())
 
 
 def _histograms(dialect: Dialect) -> list[tuple[str, str]]:
-    """Metrics and selectors of the buckets that are read; services come first."""
+    """Return the metrics and selectors of the buckets that are read; services come first."""
     texts = (query.promql for queries in (dialect.services, dialect.calls) for query in queries.values())
     return list(dict.fromkeys(pair for text in texts for pair in _BUCKETS.findall(text)))
 

@@ -79,8 +79,8 @@ def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
 
 
 def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> str:
-    """PromQL for an objective's bad requests, 1/s. A service without failures has no failure series. Without requests,
-    or without the objective's bound, there is no result, since nothing is known."""
+    """Return PromQL for an objective's bad requests, 1/s. A service without failures has no failure series. Without
+    requests, or without the objective's bound, there is no result, since nothing is known."""
     if objective.latency_seconds is None:
         failures = _of_service(mesh.dialect.services["failures"], mesh, objective)
         return f"({failures})\nor 0 * ({requests})"
@@ -99,8 +99,8 @@ def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> 
 
 
 def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matcher: str = "") -> str:
-    """PromQL for the sum of a service's series. If several proxies report the same requests, the one that reports the
-    most counts."""
+    """Return PromQL for the sum of a service's series. If several proxies report the same requests, the one that
+    reports the most counts."""
     query_of_bound = query.where(matcher) if matcher else query
     promql = query_of_bound.at(RATE_SECONDS, match=mesh.match)
     reporter = [label.removeprefix("?") for label in query.labels[2:]]
@@ -121,8 +121,8 @@ def _of_service(query: Query, mesh: MeshObjectives, objective: Objective, matche
 
 
 def _vector(labels: dict[str, str]) -> str:
-    """PromQL for one series with these labels, for a join: some dialects' queries derive the names, so that no selector
-    can use them."""
+    """Return PromQL for one series with these labels, for a join: some dialects' queries derive the names, so that no
+    selector can use them."""
     vector = "vector(1)"
     for label, value in labels.items():
         vector = f'label_replace({vector}, "{label}", {json.dumps(original_name(value))}, "", "")'
@@ -130,7 +130,7 @@ def _vector(labels: dict[str, str]) -> str:
 
 
 def _spellings(bound: float) -> str:
-    """A regular expression for a bound's spellings in exporters."""
+    """Return a regular expression for a bound's spellings in exporters."""
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 
@@ -151,7 +151,7 @@ def _alerts(objective: Objective, selector: str, labels: dict[str, str]) -> Iter
 
 
 def _unknown(selector: str, labels: dict[str, str]) -> list[str]:
-    """An alert on an objective without data: its name or its bound may be wrong."""
+    """Return an alert on an objective without data: its name or its bound may be wrong."""
     text = (
         f"nothing is known of the {labels['objective']} of {labels['service']}: no series, or no bucket of this bound"
     )

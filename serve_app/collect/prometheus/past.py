@@ -77,17 +77,16 @@ class PastSource(MeshSource):
 
 
 def count_samples(poll: Poll) -> int:
-    """The samples in the answers for one instant."""
+    """Return the samples in the answers for one instant."""
     return sum(len(answer.samples) for answer in poll.answers.values())
 
 
 def range_length(polls: Sequence[Poll], step: float) -> int:
-    """How many instants the next range of a long period may have: an hour of them, or fewer if they have too many
-    samples.
+    """Return the number of instants in the next range of a long period: an hour of them, or fewer if they have too
+    many samples.
 
     Args:
         polls: the previous range's polls.
-        step: time between two instants, s.
     """
     largest = max(map(count_samples, polls))
     return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))
@@ -228,7 +227,7 @@ class PastReader:
         return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))
 
     def _limit(self, mesh: str, settings: MeshSettings, instants: Instants, until: float) -> Instants:
-        """Fewer instants if the answers would be too large, judged by the answers for the last instant."""
+        """Return fewer instants if the answers would be too large, judged by the answers for the last instant."""
         with closing(self._open(settings, instants.step, until)) as source:
             (poll,) = source.read(Instants(instants.end, instants.step, 1))
         size = count_samples(poll)

@@ -68,7 +68,7 @@ def _parents(kind: str, label: str, replicas: str) -> str:
 
 
 def _owners() -> str:
-    """The value is the sample's time, which shows whether the pod still exists."""
+    """Return PromQL for the pods' owners. The value is the sample's time, which shows whether the pod still exists."""
     of_controllers = f'timestamp(kube_pod_owner{{$match owner_kind!~"{_NOT_WORKLOADS}",{CONTROLLER}}})'
     bare = f'timestamp(kube_pod_owner{{$match owner_kind=~"{_NOT_WORKLOADS}"}})'
     with_pod_names = f'label_replace({bare}, "owner_name", "$1", "pod", "(.*)")'
@@ -76,7 +76,7 @@ def _owners() -> str:
 
 
 def _cpu_usage() -> str:
-    """cAdvisor reports each core, or only their sum."""
+    """Return PromQL for the containers' CPU usage. cAdvisor reports each core, or only their sum."""
     total, cores = (
         f'rate(container_cpu_usage_seconds_total{{$match {RUNNING},cpu{operator}"cpu[0-9]+"}}[$window])'
         for operator in ("!~", "=~")
@@ -85,15 +85,15 @@ def _cpu_usage() -> str:
 
 
 def _memory_usage() -> str:
-    """Each container's newest sample. After a restart, the old series keeps its value for up to five minutes, because
-    cAdvisor's samples have their own timestamps. The largest sum of time and value is the newest."""
+    """Return each container's newest sample. After a restart, the old series keeps its value for up to five minutes,
+    because cAdvisor's samples have their own timestamps. The largest sum of time and value is the newest."""
     series = f"container_memory_working_set_bytes{{$match {RUNNING}}}"
     newest = f"floor(timestamp({series}) - time() + 1024) * {_MAX_MEMORY} + {series}"
     return f"{_BY_CONTAINER} ({newest}) % {_MAX_MEMORY}"
 
 
 def _specified(amount: str, resource: str) -> str:
-    """Limits or requests of the containers that run as long as their pod."""
+    """Return the limits or requests of the containers that run as long as their pod."""
     of_containers, of_init_containers = (
         f'kube_pod_{kind}_resource_{amount}{{$match resource="{resource}"}}' for kind in ("container", "init_container")
     )
@@ -139,10 +139,9 @@ USAGE_QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class PodCoverage:
-    """How a cluster's pods, workloads and services match.
+    """The match between a cluster's pods, workloads and services.
 
     Attributes:
-        pods: pods that run.
         without_owner: pods with usage that are unknown to kube-state-metrics. They count for no service.
         without_capacity: pods with usage, and neither a limit nor a request nor a known node. They are left out.
         unmatched_workloads: workloads with pods in a namespace of the mesh that serve none of its services.
@@ -162,7 +161,7 @@ class Pods:
     """The pods of one instant.
 
     Args:
-        known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
+        columns: results of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
     def __init__(self, columns: Columns, window_seconds: float) -> None:
@@ -184,7 +183,8 @@ class Pods:
         }
 
     def utilisation(self, resource: str, serving: WorkloadServices) -> Column | None:
-        """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
+        """Return the used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if
+        unknown."""
         if resource not in self._measured:
             return None
         usage, capacity = (column.among(self._running) for column in self._measured[resource])
@@ -193,14 +193,14 @@ class Pods:
         return Column(self._keys, usage.numbers, usage.array / capacity.array)
 
     def _usage_and_capacity(self, resource: str) -> tuple[Column, Column]:
-        """Each pod's usage and capacity, if both are known."""
+        """Return each pod's usage and capacity, if both are known."""
         columns = [self._columns[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
         containers = np.unique(np.concatenate([column.numbers for column in columns]))
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
         usage, limit, request = (column.at(containers) for column in columns)
 
         def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
-            """``[P]`` each pod's sum over these containers."""
+            """Return ``[P]`` each pod's sum over these containers."""
             return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
 
         runs, is_limited = np.isfinite(usage), limit > 0
@@ -217,14 +217,14 @@ class Pods:
         return next(pair), next(pair)
 
     def _node_sizes(self, resource: str) -> Column:
-        """Each pod's node capacity."""
+        """Return each pod's node capacity."""
         nodes, sizes = self._columns.get(NODES), self._columns.get(f"{resource}_allocatable")
         if nodes is None or sizes is None:
             return Column.of({}, self._keys)
         return Column.join(self._keys, nodes.part(0, 2), sizes.at(nodes.part(2)), "max")
 
     def cordoned_workloads(self) -> frozenset[Key] | None:
-        """Workloads with pods on cordoned nodes; None if unknown."""
+        """Return the workloads with pods on cordoned nodes; None if unknown."""
         if not {NODES, CORDONED} <= self._columns.keys():
             return None
         nodes = self._columns[NODES]
@@ -246,7 +246,7 @@ class Pods:
         return Column.join(self._keys, numbers, column.array[usable], join)
 
     def _workloads(self, pods: IntArray) -> IntArray:
-        """The distinct workloads of these pods."""
+        """Return the distinct workloads of these pods."""
         workloads = self._workload_of.at(pods)
         return np.unique(workloads[np.isfinite(workloads)].astype(np.int64))
 
@@ -283,7 +283,7 @@ class Pods:
 
 
 def _top_owner(owner: Key, parents: Mapping[Key, str]) -> Key:
-    """A controller's workload: namespace and name."""
+    """Return a controller's workload: namespace and name."""
     namespace, kind, name = owner
     if owner not in parents and (made_from := _SUFFIXES.get(kind)) and (match := made_from.fullmatch(name)):
         return namespace, match[1]

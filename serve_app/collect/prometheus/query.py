@@ -59,7 +59,7 @@ class Match:
         return self._restrict(promql)
 
     def _unfilled(self, labels: tuple[str, ...]) -> "Match":
-        """Matchers for series whose ``labels`` were not filled."""
+        """Return matchers for series whose ``labels`` were not filled."""
         of_callers = {_FILLED_LATE[label]: self.values[label] for label in labels}
         return replace(self, values={**of_callers, **self.values, **dict.fromkeys(labels, (LATE,))})
 
@@ -83,12 +83,12 @@ def escape(expression: str) -> str:
 
 
 def range_selectors(promql: str) -> tuple[str, ...]:
-    """The selectors of a query whose rates are over ``$window``, each once."""
+    """Return the selectors of a query whose rates are over ``$window``, each once."""
     return tuple(dict.fromkeys(_RANGE.findall(promql)))
 
 
 def matched_metrics(promql: str) -> Iterator[str]:
-    """Names of the metrics that a query selects with ``$match``."""
+    """Yield the names of the metrics that a query selects with ``$match``."""
     yield from (name for name in _MATCHED.findall(promql) if name)
 
 
@@ -122,14 +122,9 @@ class Query:
     views: tuple[tuple[str, float], ...] = ()
 
     def at(
-        self,
-        window_seconds: float,
-        since_seconds: float = 15.0,
-        match: Match = EVERYTHING,
-        *,
-        per_second: bool = True,
+        self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING, *, per_second: bool = True
     ) -> str:
-        """The query for one poll, only for series that fit ``match``.
+        """Return the query for one poll, only for series that fit ``match``.
 
         A rate is read as the increase over the window. They are the same in Prometheus. In VictoriaMetrics, a series
         that has ended keeps its full rate for a whole window, so a restart would double its service's rate.
@@ -150,7 +145,7 @@ class Query:
         return promql
 
     def where(self, matcher: str) -> "Query":
-        """The query with one more matcher; for built-in queries only."""
+        """Return the query with one more matcher; for built-in queries only."""
         return replace(self, promql=self.promql.replace("$match", f"$match {matcher},"))
 
 
@@ -161,7 +156,6 @@ class Gap:
     Attributes:
         name: what is missing, in a few words.
         promql: the number of affected series; an empty result or 0 if nothing is missing.
-        cost: what is lost.
         remedy: what to configure in that system, or in ours.
         of_calls: whether calls are missing, which is no gap if another source of the mesh has them.
     """
@@ -226,6 +220,6 @@ class Dialect:
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:
-    """The labels of a ``by`` clause, without constants."""
+    """Return the labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
     return ", ".join(dict.fromkeys((*names, *more)))

@@ -16,7 +16,7 @@ WHOLE_MESH_SHARE = 0.95  # a larger share of the services counts as the whole me
 
 
 def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding, ...]:
-    """A survey's findings, usual or not; nothing without a survey."""
+    """Return a survey's findings, usual or not; nothing without a survey."""
     if survey is None:
         return ()
     plan, configured_window = make_plan(collector, survey), collector.window_seconds

@@ -104,7 +104,7 @@ class StoreReply(requests.Response):
     harmless: Sequence[str] = ()
 
     def json(self, **_: Any) -> dict[str, dict[str, Result]]:
-        """The body, decoded by schema: a tenth of the time that dictionaries take.
+        """Return the body, decoded by schema: a tenth of the time that dictionaries take.
 
         Raises:
             QueryFailed: the body is unreadable or incomplete, or its result type does not fit the query.
@@ -162,14 +162,14 @@ _CUT = re.compile(
 
 
 def is_hint(warning: str) -> bool:
-    """Whether a warning concerns the query and not the answer."""
+    """Return whether a warning concerns the query and not the answer."""
     if re.match(r"PromQL (info|warning)\b", warning):  # may quote any metric name
         return True
     return bool(_HINTS.search(warning)) and not _CUT.search(warning)
 
 
 def missing_parts(warnings: Sequence[str], *, is_partial: bool, harmless: Sequence[str] = ()) -> tuple[str, ...]:
-    """A store's statements about missing parts of its answer; empty if the answer is complete.
+    """Return a store's statements about missing parts of its answer; empty if the answer is complete.
 
     Args:
         harmless: texts; a statement that contains one of them does not count.
@@ -186,7 +186,7 @@ class _Message(msgspec.Struct):
 
 
 def refusal(reply: requests.Response, method: str) -> QueryFailed:
-    """The failure for a status other than 200."""
+    """Return the failure for a status other than 200."""
     status = reply.status_code
     failure = _STATUS.get(status, "refused")
     if status in _REDIRECTS:
@@ -201,8 +201,8 @@ def refusal(reply: requests.Response, method: str) -> QueryFailed:
 
 
 def _redirect(url: str, location: str) -> str:
-    """What to do about a redirect. Its query may contain a secret, so it is not shown. It is never followed, because
-    that would send credentials to another server."""
+    """Describe a redirect and its remedy, without its query, which may contain a secret. Redirects are never followed,
+    because that would send credentials to another server."""
     target, source = urlsplit(urljoin(url, location)), urlsplit(url)
     address = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
     if target.hostname == source.hostname and target.path.endswith(QUERY_PATH):
@@ -211,20 +211,20 @@ def _redirect(url: str, location: str) -> str:
 
 
 def is_html(reply: requests.Response) -> bool:
-    """Whether a reply is a web page. Some gateways label JSON as text/html, so the first character decides."""
+    """Return whether a reply is a web page. Some gateways label JSON as text/html, so the first character decides."""
     begin = reply.content[:200].lstrip()[:1]
     return begin == b"<" or (begin not in (b"", b"{") and "text/html" in reply.headers.get("Content-Type", "").lower())
 
 
 def html_page(reply: requests.Response) -> str:
-    """A description of an HTML page, with its title if it has one."""
+    """Return a description of an HTML page, with its title if it has one."""
     title = _TITLE.search(reply.content[:_SEARCHED])
     name = " ".join(title[1].decode("utf-8", "replace").split())[:80] if title else ""
     return f"an HTML page ({name})" if name else "an HTML page"
 
 
 def _text(reply: requests.Response) -> str:
-    """A reply's message in one line: Prometheus' error, or the start of any other body."""
+    """Return a reply's message in one line: Prometheus' error, or the start of any other body."""
     if is_html(reply):
         return html_page(reply)
     text = reply.content[:_SEARCHED].decode("utf-8", "replace")

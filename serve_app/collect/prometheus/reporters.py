@@ -69,8 +69,8 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown_names: KeyMap,
 
 
 def _best(requests: Numbers, cells: IntArray) -> IntArray:
-    """``[N]`` the preferred reporter among those that see nearly all requests; without requests, the first one with any
-    series."""
+    """Return ``[N]`` the preferred reporter among those that see nearly all requests; without requests, the first one
+    with any series."""
     nearly_all = requests >= MIN_SEEN_SHARE * np.fmax.reduce(requests, axis=1)[:, None]
     reports = np.bincount(cells, minlength=requests.size).reshape(requests.shape) > 0
     best: IntArray = np.where(nearly_all.any(axis=1)[:, None], nearly_all, reports).argmax(axis=1)
@@ -78,7 +78,7 @@ def _best(requests: Numbers, cells: IntArray) -> IntArray:
 
 
 def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
-    """``[N]`` whether one of the services has no name."""
+    """Return ``[N]`` whether one of the services has no name."""
     nameless = keys.number(NO_SERVICE)
     mask: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
     return mask
@@ -87,7 +87,7 @@ def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
 def _calls_of_waypoints(
     keys: KeyTable, rows: IntArray, requests: Numbers, waypoint: int, destination: int
 ) -> NDArray[np.bool_]:
-    """``[N]`` whether the caller is a waypoint."""
+    """Return ``[N]`` whether the caller is a waypoint."""
     sees = requests > 0
     by_others = np.delete(sees, destination, axis=1).any(axis=1)
     caller, callee = keys.part(0, 2)(rows), keys.part(2, 4)(rows)
@@ -98,8 +98,8 @@ def _calls_of_waypoints(
 
 
 def without_relayed(requests: Column, services: Column, relays: IntArray) -> Column:
-    """Requests of calls, without requests that a relay passes on to a service that is not measured itself and has other
-    callers.
+    """Return the requests of calls, without requests that a relay passes on to a service that is not measured itself
+    and has other callers.
 
     Args:
         services: requests of services that are measured themselves.
@@ -112,7 +112,7 @@ def without_relayed(requests: Column, services: Column, relays: IntArray) -> Col
 
 
 def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:
-    """Sums of rows by reporter; NaN where nothing is known."""
+    """Return the sums of rows by reporter; NaN where nothing is known."""
     is_known, size = ~np.isnan(values), shape[0] * shape[1]
     sums = np.bincount(cells[is_known], values[is_known], size).astype(np.float64)
     sums[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
@@ -120,8 +120,8 @@ def _sums(values: Numbers, cells: IntArray, shape: tuple[int, int]) -> Numbers:
 
 
 def _quantiles(role: str, values: Numbers, cells: IntArray, weights: Numbers, requests: Numbers) -> Numbers:
-    """Quantiles by reporter. If several rows become one, the p50 comes from the row with the most requests, and the p99
-    from the slowest row with a notable share of them."""
+    """Return the quantiles by reporter. If several rows become one, the p50 comes from the row with the most requests,
+    and the p99 from the slowest row with a notable share of them."""
     is_part = ~np.isnan(values)
     if role != "p50":
         is_part &= ~(np.nan_to_num(weights, nan=-1.0) < MIN_SHARE * requests.flat[cells])  # alone without requests

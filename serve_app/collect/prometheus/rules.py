@@ -91,15 +91,12 @@ def recording_rules(
 def render_rules(
     dialects: Mapping[str, Dialect], interval_seconds: float, window_seconds: float, match: Match = EVERYTHING
 ) -> str:
-    """A rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant.
+    """Return a rule file for Prometheus (YAML). Each dialect is a group, whose rules are evaluated at the same instant.
 
     Recorded series get the labels of ``match``, which must have one value per label.
     """
     labels = {label: values[0] for label, values in match.values.items()}
-    lines = [
-        "# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.",
-        "groups:",
-    ]
+    lines = ["# Written by `tagae rules`: recording rules that TAGAE reads for large meshes.", "groups:"]
     for name, dialect in dialects.items():
         lines += [f"  - name: tagae-{name}", f"    interval: {_duration(interval_seconds)}", "    rules:"]
         for rule in recording_rules(dialect, interval_seconds, window_seconds, match).rules:
@@ -108,11 +105,10 @@ def render_rules(
 
 
 def rule_lines(name: str, expr: str, more: str = "", **tables: Mapping[str, str]) -> list[str]:
-    """The lines of one rule (YAML).
+    """Return the lines of one rule (YAML).
 
     Args:
         name: ``record: NAME`` or ``alert: NAME``.
-        more: a further line; empty: none.
         tables: such as ``labels``; empty ones are left out.
     """
     lines = [f"      - {name}", "        expr: |-", *(f"          {line}" for line in expr.splitlines())]
@@ -155,7 +151,7 @@ def _convert_unit(query: Query, promql: str) -> Query:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration for Prometheus, in the largest unit without a fraction."""
+    """Return the format a duration for Prometheus, in the largest unit without a fraction."""
     milliseconds = round(seconds * 1000)
     unit, size = next(
         (u, s) for u, s in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)) if not milliseconds % s

@@ -60,7 +60,7 @@ class ServiceNames:
             self._by_name[oldest[1]].discard(oldest)
 
     def settle(self, service: Key, caller: Key | None = None) -> Key:
-        """The service that is meant if labels were not filled; other services are returned unchanged.
+        """Return the service that is meant if labels were not filled; other services are returned unchanged.
 
         Args:
             caller: the call's caller; a service without a namespace is searched in the caller's namespace.
@@ -86,7 +86,7 @@ class ServiceNames:
         return candidates[0] if len(candidates) == 1 else NO_SERVICE
 
     def settle_key(self, key: Key) -> Key:
-        """The key of a service or call, with the services that are meant."""
+        """Return the key of a service or call, with the services that are meant."""
         first = self.settle(key[:2])
         if not key[2:]:
             return first if first[1] not in self.placeholders else NO_SERVICE
@@ -120,19 +120,19 @@ class ServiceNames:
         self._rename(self._names)
 
     def is_known(self, caller: Key) -> bool:
-        """Whether the caller's workloads were queried."""
+        """Return whether the caller's workloads were queried."""
         return caller in self._workloads or caller[1] in self.placeholders
 
     def of(self, caller: Key) -> Key:
-        """The Service of a caller or workload; its own name if it serves none."""
+        """Return the Service of a caller or workload; its own name if it serves none."""
         name = self._names.get(caller)
         if name is None:
             self._names[caller] = name = self._choose(caller, caller)
         return name
 
     def of_callee(self, callee: Key) -> Key:
-        """The Service of a callee that may be named by its workload. A Service may have the name of another Service's
-        workload."""
+        """Return the Service of a callee that may be named by its workload. A Service may have the name of another
+        Service's workload."""
         return callee if callee in self._services else self.of(callee)
 
     def _rename(self, callers: Iterable[Key]) -> None:
@@ -162,7 +162,7 @@ class ServiceNames:
 
 
 def _place(service: Key) -> tuple[str, str]:
-    """The cluster, if namespaces begin with one, and the namespace."""
+    """Return the cluster, if namespaces begin with one, and the namespace."""
     cluster, _, namespace = service[0].rpartition(".")
     return cluster, namespace
 

@@ -65,21 +65,21 @@ _CONTAINER = "by (namespace, pod, container)"
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Which service reads which queue."""
+    """The services that read queues."""
 
     services: Mapping[str, str] = field(default_factory=dict)  # node ids by queue or consumer group
     promql: str = ""  # a further query, with the queue's name in the label `queue`; empty: none
 
 
 def _increase(counter: str) -> str:
-    """The increase of a container's counter since the previous poll, if any. The maximum counts a counter once even if
-    two targets report it, or its labels changed when its exporter restarted."""
+    """Return the increase of a container's counter since the previous poll, if any. The maximum counts a counter once
+    even if two targets report it, or its labels changed when its exporter restarted."""
     value = f"max {_CONTAINER} ({counter}"
     return f"{value}) - {value} offset $since) > 0"
 
 
 def _rate(counter: str) -> str:
-    """A container that two targets report counts once."""
+    """Return a container counter's rate. A container that two targets report counts once."""
     return f"max {_CONTAINER} (rate({counter}{{$match {RUNNING}}}[$window]))"
 
 
@@ -131,8 +131,8 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
 
 
 def _depth(series: str, label: str) -> str:
-    """A broker's matched series; if there are none, all of them: there, a label may mean something else, such as the
-    broker cluster."""
+    """Return a broker's matched series; if there are none, all of them: there, a label may mean something else, such as
+    the broker cluster."""
     of_mesh, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
     return f"({of_mesh} or ({every} unless on () {of_mesh}))"
 
@@ -247,7 +247,7 @@ def _finite(column: Mapping[Key, float]) -> Iterator[tuple[Key, float]]:
 
 
 def _queue_owners(workload_services: WorkloadServices, services: Collection[Key]) -> dict[str, Key]:
-    """The service for each name of a service or workload. A name that means several services is left out."""
+    """Return the service for each name of a service or workload. A name that means several services is left out."""
     owners: dict[str, set[Key]] = defaultdict(set)
     for service in services:
         owners[original_name(service[1])].add(service)

@@ -18,7 +18,7 @@ from model.snapshot import (
     Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.keys import Column, Columns, Key, KeyTable
+from serve_app.collect.prometheus.keys import Columns, Key, KeyTable
 from serve_app.collect.service_labels import NAMELESS
 
 # Metrics that are one role's unchanged values.
@@ -69,34 +69,11 @@ def assemble(
     row_of[rows] = np.arange(len(rows))
     by_ends = np.lexsort((row_of[ends[1]], row_of[ends[0]]))
     source, destination = (row_of[end][by_ends] for end in ends)
-    call_numbers = service_calls.numbers[by_ends]
-
-    def service_values(role: str) -> Numbers:
-        return _values(services.get(role), keys, rows)
-
-    def call_values(role: str) -> Numbers:
-        return _values(calls.get(role), keys, call_numbers)
-
-    nodes = np.full((len(rows), len(NODE_METRICS)), np.nan)
-    edges = np.full((len(service_calls), len(EDGE_METRICS)), np.nan)
-    rates = edges[:, EdgeMetric.REQUESTS_PER_SECOND] = call_values("requests")
-    edges[:, EdgeMetric.ERROR_RATE] = _share(call_values("failures"), rates, "failures" in calls)
-    for call_metric, role in _CALL_ROLES.items():
-        edges[:, call_metric] = call_values(role)
-    rate = service_values("requests")
-    failing = _share(service_values("failures"), rate, "failures" in services)
-    callers_rate, callers_share = _callers_view(destination, edges, len(rows))
-    nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(rate), callers_rate, rate)
-    nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, callers_share)
-    for metric, role in _SERVICE_ROLES.items():
-        nodes[:, metric] = service_values(role)
-    nodes[:, _UTILIZATION] = np.minimum(nodes[:, _UTILIZATION], 1)  # usage can exceed the limit for a moment
-    in_use = service_values("connections")
-    nodes[:, NodeMetric.ACTIVE_CONNECTIONS] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
+    edges = _call_features(calls, keys, service_calls.numbers[by_ends])
     return MeshSnapshot.create(
         node_ids=["/".join(name) for name in names],
         edge_index=np.stack([source, destination]),
-        node_features=_clean(nodes),
+        node_features=_clean(_service_features(services, keys, rows, destination, edges)),
         edge_features=_clean_calls(edges),
         observed_at=observed_at,
         changes=changes,
@@ -105,25 +82,66 @@ def assemble(
     )
 
 
+def _call_features(calls: Columns, keys: KeyTable, numbers: IntArray) -> Numbers:
+    """Return the features ``[E, F]`` of the calls with these numbers; NaN if unknown."""
+    features = np.full((len(numbers), len(EDGE_METRICS)), np.nan)
+    rates = features[:, EdgeMetric.REQUESTS_PER_SECOND] = _values(calls, "requests", keys, numbers)
+    failures = _values(calls, "failures", keys, numbers)
+    features[:, EdgeMetric.ERROR_RATE] = _share(failures, rates, "failures" in calls)
+    for metric, role in _CALL_ROLES.items():
+        features[:, metric] = _values(calls, role, keys, numbers)
+    return features
+
+
+def _service_features(
+    services: Columns, keys: KeyTable, numbers: IntArray, destination: IntArray, edges: Numbers
+) -> Numbers:
+    """Return the features ``[N, F]`` of the services with these numbers; NaN if unknown.
+
+    Args:
+        destination: ``[E]`` row of each call's callee.
+        edges: ``[E, F]`` the calls' features.
+    """
+
+    def values(role: str) -> Numbers:
+        return _values(services, role, keys, numbers)
+
+    features, rate, in_use = (
+        np.full((len(numbers), len(NODE_METRICS)), np.nan),
+        values("requests"),
+        values("connections"),
+    )
+    share = _share(values("failures"), rate, "failures" in services)
+    callers_rate, callers_share = _callers_view(destination, edges, len(numbers))
+    features[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(rate), callers_rate, rate)
+    features[:, NodeMetric.ERROR_RATE] = np.fmax(share, callers_share)
+    for metric, role in _SERVICE_ROLES.items():
+        features[:, metric] = values(role)
+    features[:, _UTILIZATION] = np.minimum(features[:, _UTILIZATION], 1)  # usage can exceed the limit for a moment
+    features[:, NodeMetric.ACTIVE_CONNECTIONS] = np.where(np.isnan(in_use), values("in_flight"), in_use)
+    return features
+
+
 def _clean(values: Numbers) -> Numbers:
     """Raise negative values to 0; values above ``LARGEST_VALUE`` count as not observed."""
     return np.where(values > LARGEST_VALUE, np.nan, np.maximum(values, 0))
 
 
 def _clean_calls(edges: Numbers) -> Numbers:
-    """The same for calls. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
+    """Clean the calls' values. Their request rate is always known, so it is at most ``LARGEST_VALUE``."""
     clean = _clean(edges)
     clean[:, EdgeMetric.REQUESTS_PER_SECOND] = np.clip(edges[:, EdgeMetric.REQUESTS_PER_SECOND], 0, LARGEST_VALUE)
     return clean
 
 
-def _values(column: Column | None, keys: KeyTable, numbers: IntArray) -> Numbers:
-    """``[len(numbers)]`` values of a column; NaN for missing keys."""
-    return np.full(len(numbers), np.nan) if column is None else column.to(keys).at(numbers)
+def _values(columns: Columns, role: str, keys: KeyTable, numbers: IntArray) -> Numbers:
+    """Return ``[len(numbers)]`` values of a column; NaN for missing keys."""
+    return columns[role].to(keys).at(numbers) if role in columns else np.full(len(numbers), np.nan)
 
 
 def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
-    """Share of requests that failed, 0 to 1. No failure series means no failures. NaN without requests or a result."""
+    """Return the share of requests that failed, 0 to 1. No failure series means no failures. NaN without requests or a
+    result."""
     if not is_known:
         return np.full_like(requests, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -132,7 +150,7 @@ def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
 
 
 def _callers_view(destination: IntArray, edges: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
+    """Return ``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
     without requests."""
     rate, share = edges[:, EdgeMetric.REQUESTS_PER_SECOND], edges[:, EdgeMetric.ERROR_RATE]
     rates, callers = np.bincount(destination, rate, count), np.bincount(destination, minlength=count)

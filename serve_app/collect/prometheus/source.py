@@ -173,7 +173,7 @@ class PrometheusSource:
         )
 
     def _explain_empty(self, error: InvalidSnapshot, levels: Levels, at: datetime, until: float) -> str:
-        """Why a snapshot has no services."""
+        """Explain why a snapshot has no services."""
         reason = str(error)
         if not any(levels[level]["requests"] for level in (SERVICES, CALLS)):
             within = max(until - time.monotonic(), 0.0)
@@ -227,13 +227,13 @@ class PrometheusSource:
         self._rows, self._columns = rows, ColumnCache()
 
     def _name_clusters(self, query: Query) -> Query:
-        """A Kubernetes query whose namespaces and nodes begin with the cluster, if the settings ask for that."""
+        """Return a Kubernetes query whose namespaces and nodes begin with the cluster, if the settings ask for that."""
         label = self._cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
     def _texts_of(self, queries: Queries, since_seconds: float) -> Mapping[Role, str]:
-        """Each query's text. It is built again only if it may have changed."""
+        """Return each query's text. It is built again only if it may have changed."""
         made_for = self.plan, queries, since_seconds
         if self._texts[0] != made_for:
             self._texts = made_for, {role: self._text(role, query, since_seconds) for role, query in queries.items()}
@@ -247,12 +247,13 @@ class PrometheusSource:
         return query.at(window, since_seconds, match, per_second=role[1] != "buckets")
 
     def _since(self, at: datetime) -> float:
-        """Seconds since the last successful event query, so that each event counts once."""
+        """Return the seconds since the last successful event query, so that each event counts once."""
         seconds = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
         return seconds if 0 < seconds <= MAX_SINCE_SECONDS else self._collector.interval_seconds
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
-        """The recording rules if they exist and the mesh is large enough; if the query fails, the previous poll's."""
+        """Return the recording rules if they exist and the mesh is large enough; if the query fails, the previous
+        poll's."""
         if self._rules is None:
             return None
         text = self._rules.calls.at(0, match=self.plan.match)
@@ -262,14 +263,14 @@ class PrometheusSource:
         return self._rules if (answer.samples.values >= RECORDED_FROM_CALLS).any() else None
 
     def _queries_to_read(self) -> Queries:
-        """All queries; for recorded series if there are rules."""
+        """Return all queries; for recorded series if there are rules."""
         if self._read_rules is None:
             return self._queries
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
     def _calls_before(self, levels: Levels, at: datetime) -> KnownCalls:
-        """The calls that were made before the first poll."""
+        """Return the calls that were made before the first poll."""
         if self._read_rules is not None:  # their window is fixed
             return KnownCalls()
         queries = {
@@ -341,7 +342,7 @@ class PrometheusSource:
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
-    """Queries about services and calls, for a dialect and the dialects beside it."""
+    """Return the queries about services and calls, for a dialect and the dialects beside it."""
     return {
         (level_of(level, dialect, part), role): query
         for part in (dialect, *dialect.beside)
@@ -351,7 +352,7 @@ def _queries_of_mesh(dialect: Dialect) -> Queries:
 
 
 def _queries_of_cluster(queues: Queues, owner_labels: OwnerLabels) -> dict[str, Query]:
-    """Queries about Kubernetes and signals, by role."""
+    """Return the queries about Kubernetes and signals, by role."""
     owners = {OWNERS_OF_SERVICES: owner_labels.query()} if owner_labels.exported_labels() else {}
     resources = USAGE_QUERIES | POD_QUERIES | CONTROLLERS | AUTOSCALERS | ANNOTATIONS
     return resources | owners | signal_queries(queues)

@@ -29,13 +29,7 @@ from serve_app.collect.prometheus.groups import (
 )
 from serve_app.collect.prometheus.native import count_buckets, count_native
 from serve_app.collect.prometheus.pods import USAGE_QUERIES
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Match,
-    Query,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query, range_selectors
 from serve_app.collect.service_labels import LATE
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -53,23 +47,19 @@ class Survey:
     """A survey's findings about a mesh's series.
 
     Attributes:
-        at: when the series were read.
-        mesh: how the mesh's series arrive.
-        containers: how the containers' series arrive.
         clusters: None if there is only one.
         replicas: servers that scrape the same targets; None if there are none, or their duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the containers' clusters, if the mesh's series lack the label.
-        match: matchers for the mesh's series.
         exporter_match: matchers for series of Kubernetes and exporters.
         absent_labels: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unmatched_values: existing values of labels of the setting ``match``, if no series has the setting's value.
+        unmatched_values: existing values of the labels in ``match``, if no series has the setting's value.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
         is_native: whether histograms are native; None: unknown.
         is_certain: whether the next survey may wait.
     """
 
-    at: datetime
+    at: datetime  # when the series were read
     mesh: Freshness = field(default_factory=Freshness)
     containers: Freshness = field(default_factory=Freshness)
     clusters: Split | None = None
@@ -87,7 +77,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a mesh is polled, according to the settings and its series."""
+    """The windows, matchers and delay of a mesh's polls, from the settings and its series."""
 
     match: Match  # for the mesh's series
     exporter_match: Match  # for series of Kubernetes and exporters
@@ -97,7 +87,7 @@ class Plan:
 
 
 def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
-    """The plan that follows from a survey. Explicit settings take precedence."""
+    """Return the plan that follows from a survey. Explicit settings take precedence."""
     configured_window = collector.window_seconds
     window, container_window = (
         configured_window if is_set(collector, "window_seconds") else follow(configured_window, freshness)
@@ -109,7 +99,7 @@ def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
 
 
 def is_set(collector: CollectorSettings, name: str) -> bool:
-    """Whether the settings give a value; a default may be adapted to the mesh's series."""
+    """Return whether the settings give a value; a default may be adapted to the mesh's series."""
     return name in collector.model_fields_set
 
 
@@ -118,7 +108,6 @@ class Surveyor:
 
     Attributes:
         survey: the newest result; None before the first.
-        plan: the plan that follows from it.
     """
 
     def __init__(self, prometheus: Prometheus, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:
@@ -245,8 +234,8 @@ class Surveyor:
         return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """The setting's labels that only series beside the mesh have, and the existing values of its other labels. A
-        label without values exists nowhere, and so is misspelled."""
+        """Return the setting's labels that only series beside the mesh have, and the existing values of its other
+        labels. A label without values exists nowhere, and so is misspelled."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(selector) for selector in range_selectors(query.promql)]
         if not selectors:
@@ -303,7 +292,7 @@ class Surveyor:
         return clusters, replicas
 
     def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
-        """Whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
+        """Return whether the mesh has native histograms and no buckets. If both exist, buckets are read."""
         previous, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
             return None
@@ -323,12 +312,12 @@ def _is_live(at: datetime, now: float) -> bool:
 
 
 def _newest(at: datetime, now: float) -> datetime:
-    """The newest instant that a survey can read: now, unless the snapshot belongs to the past."""
+    """Return the newest instant that a survey can read: now, unless the snapshot belongs to the past."""
     return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
 def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
-    """Whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
+    """Return whether everything is known that can be known. A query that takes no rate of a selector shows nothing."""
     is_interval_known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
     return is_interval_known or not range_selectors(requests.promql)
 
@@ -344,8 +333,8 @@ def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
 
 
 def _lag(mesh: Freshness, before: Survey | None) -> float:
-    """How late data are, s. If only a part of the mesh is late, its lag counts once the previous survey found the same,
-    because at first a dead part looks the same."""
+    """Return the data's lag, s. If only a part of the mesh is late, its lag counts once the previous survey found the
+    same, because at first a dead part looks the same."""
     late, interval = mesh.late_seconds, mesh.interval_seconds or 0.0
     if not late:
         return 0.0

@@ -7,14 +7,7 @@ from datetime import datetime
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.frames import DroppedSeries, read_labels
 from serve_app.collect.prometheus.naming import CALLEE
-from serve_app.collect.prometheus.query import (
-    EVERYTHING,
-    Dialect,
-    Match,
-    escape,
-    matched_metrics,
-    range_selectors,
-)
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, escape, matched_metrics, range_selectors
 
 MAX_LABELS = 5  # in an example
 MIN_PARTS = 3  # of a name that is recognised without its unit
@@ -69,7 +62,8 @@ def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at:
 
 
 def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
-    """Series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query fails."""
+    """Return the series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query
+    fails."""
     for part in (dialect, *dialect.beside):
         texts = {str(i): f"topk(1, {match.apply(selector)})" for i, selector in enumerate(part.signature)}
         selectors = range_selectors(part.services["requests"].promql)
@@ -100,7 +94,7 @@ def _explain(dialect: Dialect, selector: str, example: str) -> str:
 
 
 def _example(answer: QueryAnswer) -> str:
-    """One series of an answer, with some of its labels."""
+    """Return one series of an answer, with some of its labels."""
     if not len(answer.samples):
         return ""
     labels = read_labels(answer.samples.label_sets[0])
@@ -114,7 +108,7 @@ def _metrics(dialect: Dialect) -> list[str]:
 
 
 def _spellings(name: str) -> str:
-    """A regular expression for other spellings of a metric's name."""
+    """Return a regular expression for other spellings of a metric's name."""
     first, *parts = name.split("_")
     optional = _UNITS if len(parts) >= MIN_PARTS else ()
     endings = (f"(?:{_SEPARATOR}{part})?" if part in optional else f"{_SEPARATOR}{part}" for part in parts)

@@ -29,10 +29,8 @@ class Controller:
     """The specification of a workload.
 
     Attributes:
-        replicas: desired replicas.
         generation: the object's generation, which rises with each change to its specification; for an unknown owner of
             replica sets, when the newest one was created (Unix, s).
-        by_autoscaler: whether an autoscaler set ``replicas``.
     """
 
     replicas: int
@@ -45,12 +43,12 @@ WorkloadServices = Mapping[Key, Sequence[Key]]  # services (namespace, name) of 
 
 
 def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
-    """A workload's services. A missing workload serves the service of its own name."""
+    """Return a workload's services. A missing workload serves the service of its own name."""
     return serving.get(workload, (workload,))
 
 
 def serve(keys: KeyTable, workloads: IntArray, serving: WorkloadServices) -> tuple[IntArray, IntArray]:
-    """One row per workload and service: ``[S]`` index of the workload in ``[R]``, and ``[S]`` service."""
+    """Return one row per workload and service: ``[S]`` index of the workload in ``[R]``, and ``[S]`` service."""
     numbers = keys.distinct(workloads)
     services_by_workload = [
         keys.numbers(map(tuple, services_of(name, serving))).tolist() for name in keys.name(numbers)
@@ -73,7 +71,7 @@ def by_service(column: Column, serving: WorkloadServices, join: Join) -> Column:
 
 
 def read_serving(pairs: Iterable[Key] | None) -> WorkloadServices:
-    """Each workload's services, from joined keys of workload and service."""
+    """Return each workload's services, from joined keys of workload and service."""
     serving: dict[Key, list[Key]] = {}
     for key in pairs or ():
         serving.setdefault(key[:2], []).append(key[2:])
@@ -85,10 +83,8 @@ class WorkloadState:
     """The workloads of a mesh at one instant.
 
     Attributes:
-        controllers: specification of each workload.
         services: services of each workload, including workloads without traffic now. A missing workload serves the
             service of its own name.
-        cordoned_workloads: workloads with pods on cordoned nodes.
         held_polls: number of polls in a row that held back missing controllers.
     """
 
@@ -127,7 +123,7 @@ class WorkloadState:
         return changes, WorkloadState(present, serving, cordoned_workloads, held_polls)
 
     def _hold_back(self, controllers: Controllers) -> tuple[Controllers, int]:
-        """Missing controllers that still count as present, and the new ``held_polls``."""
+        """Return the missing controllers that still count as present, and the new ``held_polls``."""
         missing = {key: controller for key, controller in self.controllers.items() if key not in controllers}
         if len(missing) <= max(MAX_GONE, SHARE_GONE * len(self.controllers)) or self.held_polls >= HOLD_BACK_POLLS:
             return {}, 0
@@ -152,7 +148,7 @@ def _changes(before: Controllers, after: Controllers, workload_services: Workloa
 
 
 def _kind(workloads: Iterable[Key], before: Controllers, after: Controllers) -> str:
-    """The kind of change in a service's workloads; empty if it cannot affect traffic."""
+    """Return the kind of change in a service's workloads; empty if it cannot affect traffic."""
     replicas_before, replicas_after = (
         {key: controllers[key].replicas for key in workloads if key in controllers} for controllers in (before, after)
     )
@@ -185,7 +181,7 @@ def _describe(before: Controller | None, after: Controller | None) -> str:
 
 
 def _new_backends(workloads: Set[Key], workload_services: WorkloadServices) -> list[PlannedChange]:
-    """Deploys: workloads that existed without traffic and now serve a service beside other workloads."""
+    """Return deploys: workloads that existed without traffic and now serve a service beside other workloads."""
     backends = Counter(service for services in workload_services.values() for service in services)
     return [
         PlannedChange(DEPLOY, "/".join(service), f"{key[1]}: now serves this service")
@@ -198,7 +194,7 @@ def _new_backends(workloads: Set[Key], workload_services: WorkloadServices) -> l
 def _node_drains(
     newly_cordoned: Set[Key], workload_services: WorkloadServices, changed_services: Set[str]
 ) -> list[PlannedChange]:
-    """Drains of services with pods on newly cordoned nodes, except services with another planned change."""
+    """Return the drains of services with pods on newly cordoned nodes, except services with another planned change."""
     services = {"/".join(service) for key in newly_cordoned for service in services_of(key, workload_services)}
     reason = "has pods on a cordoned node"
     return [PlannedChange(NODE_DRAIN, service, reason) for service in sorted(services - changed_services)]

@@ -57,7 +57,7 @@ async def read_failing_trace(traces: MeshTraceSettings, question: ToolQuestion, 
 
 
 def _failing(trace: _JaegerTrace, service: str) -> FailingTrace:
-    """The trace, with the last span of the service that failed, or else of any service."""
+    """Return the trace, with the last span of the service that failed, or else of any service."""
     root = min(trace.spans, key=lambda span: span.start_time)
     tags = {id(span): {tag.key: tag.value for tag in span.tags or ()} for span in trace.spans}
     names = {key: process.service_name for key, process in trace.processes.items()}

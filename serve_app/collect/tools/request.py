@@ -68,7 +68,6 @@ class FailingTrace:
     """A trace with a request that failed.
 
     Attributes:
-        id: hexadecimal.
         name: the first span's name, such as ``GET /checkout``.
         service: where it failed, as the tool names it.
         reason: status or message of the failing span; empty: unknown.

@@ -182,7 +182,7 @@ def test_a_matcher_without_series_names_the_values_that_exist() -> None:
     [
         (PodCoverage(3, 1, 0, (), 0, ()), "1 pod with usage unknown to kube-state-metrics"),
         (PodCoverage(3, 0, 2, (), 0, ()), "2 pods with neither a limit"),
-        (PodCoverage(3, 0, 0, ("shop/cron",), 0, ()), "of no service of the mesh: shop/cron"),
+        (PodCoverage(3, 0, 0, ("shop/cron",), 0, ()), "without a service in the mesh: shop/cron"),
         (PodCoverage(3, 0, 0, (), 0, ("shop/gw",)), "services without pods in this cluster: shop/gw"),
         (PodCoverage(3, 0, 0, (), 0, tuple(f"shop/{i}" for i in range(9))), "shop/4 and 4 more"),
     ],

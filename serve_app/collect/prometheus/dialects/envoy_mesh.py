@@ -1,15 +1,6 @@
 """The common part of meshes whose sidecars export only Envoy's metrics."""
 
-from serve_app.collect.prometheus.naming import (
-    POD_NAME,
-    SEPARATOR,
-    Derived,
-    Keys,
-    View,
-    first_of,
-    rates,
-    view_queries,
-)
+from serve_app.collect.prometheus.naming import POD_NAME, SEPARATOR, Derived, Keys, View, first_of, rates, view_queries
 from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
 from serve_app.settings.roles import Role
 
@@ -17,7 +8,7 @@ _CLUSTER = "envoy_cluster_upstream"
 
 
 def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
-    """Requests, failures and latencies of Envoy clusters.
+    """Return the queries for requests, failures and latencies of Envoy clusters.
 
     A metrics profile may leave out ``upstream_rq_completed``; the sum over all response classes is the same number.
     """
@@ -27,7 +18,7 @@ def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
 
 
 def cluster_view(selector: str) -> View:
-    """The requests of Envoy clusters.
+    """Return the requests of Envoy clusters.
 
     Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection, so a dead service
     would lose its callers.
@@ -40,21 +31,16 @@ def cluster_view(selector: str) -> View:
 
 
 def sidecar_queries(keys: Keys, inbound: str) -> dict[Role, Query]:
-    """The same for the clusters that carry requests into a service, and its active connections."""
+    """Return :func:`cluster_queries` for the clusters that carry requests into a service, and its connections."""
     in_use = keys.sum(f"{_CLUSTER}_cx_active{{$match {inbound}}}")
     return {**cluster_queries(keys, inbound), "connections": Query(in_use, keys.labels)}
 
 
 def serving(keys: Keys, selector: str) -> Query:
-    """Which workload serves which service, from the sidecars' pods."""
+    """Return the query for each workload's service, from the sidecars' pods."""
     workload = (
         first_of("workload_namespace", "namespace", "kubernetes_namespace"),
-        Derived(
-            "workload",
-            ("pod", "kubernetes_pod_name"),
-            f"{SEPARATOR}?{POD_NAME}(?:{SEPARATOR}.*)?",
-            "$1$2$3",
-        ),
+        Derived("workload", ("pod", "kubernetes_pod_name"), f"{SEPARATOR}?{POD_NAME}(?:{SEPARATOR}.*)?", "$1$2$3"),
     )
     pairs = Keys(workload + keys.derived, keys.helpers)
     series = f"{_CLUSTER}_cx_active{{$match {selector}}}"

@@ -51,7 +51,7 @@ def front_door(
 
 
 def one_label(label: str, pattern: str, namespace: str, name: str) -> Names:
-    """Namespace and name of a service, from a label that contains both."""
+    """Return the namespace and name of a service, from a label that contains both."""
     return (
         Derived(CALLEE[0], (label,), pattern, namespace, NO_NAMESPACE),
         Derived(CALLEE[1], (label,), pattern, name),

@@ -84,11 +84,7 @@ def _names(end: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
     pod = f"(?:{POD}{{6,10}}{POD}{{5}})?"
     return (
         Derived(
-            labels[0],
-            (f"{end}_namespace", end),
-            f"({no}+){SEPARATOR}.*|{SEPARATOR}([^/]+)/.+",
-            "$1$2",
-            NO_NAMESPACE,
+            labels[0], (f"{end}_namespace", end), f"({no}+){SEPARATOR}.*|{SEPARATOR}([^/]+)/.+", "$1$2", NO_NAMESPACE
         ),
         Derived(
             labels[1],

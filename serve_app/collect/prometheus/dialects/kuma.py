@@ -50,12 +50,6 @@ def _names(label: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
     kubernetes = f"({part})_({part})_svc(?:[_-].*)?"
     mesh_service = f"{part}_({part})_({any_part})_{any_part}_[a-z]*svc_.*"
     return (
-        Derived(
-            labels[0],
-            (label,),
-            f"{resource}|{kubernetes}|{mesh_service}",
-            "$1$4$6",
-            NO_NAMESPACE,
-        ),
+        Derived(labels[0], (label,), f"{resource}|{kubernetes}|{mesh_service}", "$1$4$6", NO_NAMESPACE),
         Derived(labels[1], (label,), f"{resource}|{kubernetes}|{mesh_service}|(.+)", "$2$3$5$7"),
     )

@@ -68,7 +68,8 @@ def linkerd() -> Dialect:
 def _queries(
     labels: tuple[str, ...], callees: Sequence[tuple[str, tuple[str, ...]]], direction: str
 ) -> dict[Role, Query]:
-    """Queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of each."""
+    """Return the queries by role. ``callees`` are matchers of disjoint series, and the labels that name the callees of
+    each."""
 
     def join_callees(metric: str, matcher: str = "", *more: str) -> str:
         parts = (
@@ -86,8 +87,8 @@ def _queries(
 
 
 def _by_workload(metric: str, matchers: str, more: tuple[str, ...], *, is_counter: bool = True) -> str:
-    """PromQL for sums by the proxies' workload and ``more`` labels. For proxies without a workload, it comes from the
-    pod names."""
+    """Return PromQL for sums by the proxies' workload and ``more`` labels. For proxies without a workload, it comes
+    from the pod names."""
 
     def value(matchers: str) -> str:
         series = f"{metric}{{$match {matchers}}}"

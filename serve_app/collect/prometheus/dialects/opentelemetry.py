@@ -1,4 +1,4 @@
-"""The service graph of OpenTelemetry's connector and of Tempo."""
+"""The service graph metrics that OpenTelemetry's connector and Tempo export."""
 
 from serve_app.collect.prometheus.query import Dialect, Query
 
@@ -11,7 +11,7 @@ _METRIC = "traces_service_graph_request"
 
 
 def opentelemetry() -> Dialect:
-    """The service graph metrics of OpenTelemetry's connector and of Tempo [doc].
+    """The service graph metrics that OpenTelemetry's connector and Tempo export [doc].
 
     ``client`` and ``server`` have no namespace by default. A virtual node stands for an end of a call that sends no
     spans: the server is a service, for example a database, that only its callers measure; the client is outside the
@@ -63,8 +63,8 @@ def _rate(metric: str, *matchers: str) -> str:
 
 
 def _outside_by_name() -> str:
-    """Callers that are not services in versions without connection types: the names of virtual nodes that are never
-    called. Empty if any series has a connection type."""
+    """Return the callers that are not services in versions without connection types: the names of virtual nodes that
+    are never called. Empty if any series has a connection type."""
     names = f"{USER}|{UNKNOWN}"
     virtual_servers = f'count by (server) ({_METRIC}_total{{$match server=~"{names}"}})'
     with_calls = f'label_replace({virtual_servers}, "client", "$1", "server", "(.*)")'

@@ -87,7 +87,7 @@ def _all(side: str) -> str:
 
 def _view(side: str, matchers: str) -> View:
     def every(part: str, names: tuple[tuple[str, float], ...], matcher: str = "") -> list[tuple[str, float]]:
-        """Rates and units of all names, without processes that an earlier name counts."""
+        """Return the rates and units of all names, without processes that an earlier name counts."""
         rates: list[tuple[str, float]] = []
         for number, (name, unit) in enumerate(names):
             selector = f"$match {matchers}{matcher}" if matchers or matcher else "$match"

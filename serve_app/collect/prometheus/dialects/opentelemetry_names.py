@@ -10,7 +10,7 @@ PUBLIC = "com|net|org|io|dev|app|cloud|ai|co|edu|gov"  # a host in such a domain
 
 
 def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derived]:
-    """Namespace and name of the service that reports.
+    """Return the namespace and name of the service that reports.
 
     The name is the first of the labels ``names`` that is not empty, else the job, which OpenTelemetry writes as
     ``service.namespace/service.name``. A scrape of a collector renames the job to ``exported_job``; the labels
@@ -42,7 +42,7 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
 
 
 def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Derived, Derived]]:
-    """A callee's namespace and name, from the first of :data:`PEERS` that is not empty.
+    """Return a callee's namespace and name, from the first of :data:`PEERS` that is not empty.
 
     A host in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
     cluster's domain. The name of a service keeps its dots, unless it is such a host with ``.svc``.

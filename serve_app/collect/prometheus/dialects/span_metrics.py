@@ -58,7 +58,7 @@ def span_metrics() -> Dialect:
 
 def _view(kind: str) -> View:
     def every(part: str, names: tuple[str, ...], more: str = "") -> list[str]:
-        """Rates of these metrics with each prefix, without services that an earlier prefix has."""
+        """Return the rates of these metrics with each prefix, without services that an earlier prefix has."""
         rates = []
         for number, prefix in enumerate(_PREFIXES):
             earlier = " or ".join(_by_service(f"{before}calls_total{{$match {kind}}}") for before in _PREFIXES[:number])
