@@ -245,29 +245,45 @@ class MeshSteps:
             results = await run_stages(
                 runner, entry.mesh, snapshot, options, counted=push.is_counted, events=push.events
             )
-            verdict = encode_verdict(results.verdict).model_copy(update={"replayed": push.is_replay})
-            spans.annotate(status=verdict.status)
-            document = verdict.model_dump_json().encode()
-            seconds = time.perf_counter() - start
+            spans.annotate(status=results.verdict.status.value)
+            document, stored_mesh = await runner.run(
+                STORE, self._store, push, entry, snapshot, results, options.window_size, start
+            )
+        return PushResult(document, (results, stored_mesh))
 
-            def store() -> CachedMesh:
-                if not push.is_counted:
-                    return self._meshes.replace(push.mesh, replace(entry, mesh=results.mesh))
-                record = StoredVerdict(
-                    snapshot.num_nodes,
-                    document,
-                    deviations=deviations_of(results.prepared, results.calibrated, snapshot).pack(),
-                    seconds=seconds,
-                    made_at=time.time(),
-                    interval=results.mesh.state.interval_seconds,
-                    drift=drift_gauges(results.mesh.state.drift),
-                )
-                return self._meshes.append(
-                    push.mesh, entry, results.mesh, snapshot, push.content, verdict, record, keep=options.window_size
-                )
+    def _store(
+        self,
+        push: NextSnapshot,
+        entry: CachedMesh,
+        snapshot: MeshSnapshot,
+        results: StageResults,
+        window_size: int,
+        start: float,
+    ) -> tuple[bytes, CachedMesh]:
+        """Store a mesh with its verdict, and return the verdict's JSON.
 
-            after = await runner.run(STORE, store)
-        return PushResult(document, (results, after))
+        Args:
+            entry: the mesh before the snapshot.
+            start: of the push, s of the performance counter.
+        """
+        verdict = encode_verdict(results.verdict).model_copy(update={"replayed": push.is_replay})
+        document = verdict.model_dump_json().encode()
+        if not push.is_counted:
+            return document, self._meshes.replace(push.mesh, replace(entry, mesh=results.mesh))
+        state = results.mesh.state
+        record = StoredVerdict(
+            snapshot.num_nodes,
+            document,
+            deviations=deviations_of(results.prepared, results.calibrated, snapshot).pack(),
+            seconds=time.perf_counter() - start,
+            made_at=time.time(),
+            interval=state.interval_seconds,
+            drift=drift_gauges(state.drift),
+        )
+        stored_mesh = self._meshes.append(
+            push.mesh, entry, results.mesh, snapshot, push.content, verdict, record, keep=window_size
+        )
+        return document, stored_mesh
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
         """The mesh before the snapshot, or the verdict if the snapshot was pushed before."""
