@@ -99,8 +99,8 @@ def alone(**changed: Any) -> dict[str, Any]:
 
 def arrow_of(documents: list[Any]) -> bytes:
     """Return documents as rows of an Arrow stream; some may lack fields."""
-    names = list(dict.fromkeys(name for one in documents for name in one))
-    return write_stream(pa.table({name: [one.get(name) for one in documents] for name in names}))
+    names = list(dict.fromkeys(name for document in documents for name in document))
+    return write_stream(pa.table({name: [document.get(name) for document in documents] for name in names}))
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

@@ -60,12 +60,12 @@ def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None
     """Check the answer to a body. It must be short, and decoding must take little memory."""
     tracemalloc.start()
     try:
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(ServeError) as excinfo:
             decode_snapshot(body, media_type, LIMITS)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    answer = problem(caught.value)
+    answer = problem(excinfo.value)
     assert (answer.status, answer.pointer or "") == (status, pointer or "")
     assert len(answer.model_dump_json()) < 4000, "the wrong value is shown shortened"
     assert most < 2**26 + 4 * len(body)
