@@ -52,8 +52,8 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     If the first suspect is not clear, it says that the cause is uncertain, and names two suspects.
 
     Args:
-        alerts: the verdict's incidents that raise an alert. Only if there is no other one is nothing inside the mesh
-            said to fail when traffic is lost.
+        alerts: the verdict's incidents that raise an alert. If there is no other one, the text of lost traffic says
+            that nothing inside the mesh fails.
     """
     first = first_service(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
@@ -194,7 +194,7 @@ def _change_words(incident: Incident) -> str:
 
 
 def _cause(reason: Reason, service: str, change: str, *, is_in_a_call: bool) -> tuple[str, str]:
-    """What is wrong with ``service`` by a reason, with the change before it, and the numbers."""
+    """The fault that a reason shows, with the change before it, and its numbers."""
     words, fell = wording(reason.metric), reason.observed < reason.expected
     if words.sentence:
         return fill(words.sentence, reason, service), ""

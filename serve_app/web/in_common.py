@@ -35,8 +35,8 @@ class _Bad:
         verb: what they do.
         rates: requests/s of all calls, usually and now, ``[2, E]``; NaN: unknown.
         of_incident: bad calls from or to the incident's services.
-        origins: those among them whose callee makes no bad call; others follow from these.
-        not_origins: all other bad calls. They follow from others or are of another incident, so they say nothing
+        origins: the calls among them whose callee makes no bad call; others follow from these.
+        not_origins: all other bad calls. They follow from others or belong to another incident, so they say nothing
             about a group without them.
     """
 

@@ -19,12 +19,7 @@ KNOWN_SHARE = 0.5  # share of the services with a position, from which they keep
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Positions of services. Nearest neighbours are 1 apart, namespaces at least 2.
-
-    Attributes:
-        names: N ids ``namespace/service``.
-        positions: int64 ``[N, 2]``, x to the right.
-    """
+    """Positions of services ``[N, 2]``, x to the right. Nearest neighbours are 1 apart, namespaces at least 2."""
 
     names: tuple[str, ...]
     positions: IntArray

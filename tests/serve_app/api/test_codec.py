@@ -89,8 +89,8 @@ def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> Non
     assert np.array(_written_rates(values), np.float64).astype(np.float32).tolist() == values.tolist()
 
 
-def _body(**changed: Any) -> bytes:
-    return json.dumps(document(**changed)).encode()
+def _body(**fields: Any) -> bytes:
+    return json.dumps(document(**fields)).encode()
 
 
 def test_absent_and_null_are_not_observed() -> None:
@@ -147,7 +147,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
     return Reason(metric=metric, observed=observed, expected=expected, **{"since": NOW - timedelta(minutes=2), **more})
 
 
-def _verdict(**changed: Any) -> Verdict:
+def _verdict(**fields: Any) -> Verdict:
     suspect = Suspect("shop/cart", 0.7, (_reason("p99_latency", 1.2, 0.08), _reason("request_rate", float("nan"), 4)))
     change = NearbyChange(PlannedChange("deploy", "shop/cart", "v2"), NOW - timedelta(seconds=40))
     incident = Incident(
@@ -172,7 +172,7 @@ def _verdict(**changed: Any) -> Verdict:
         "missing_parts": (3,),
         "model_digest": "abc",
     }
-    return Verdict(**{**values, **changed})
+    return Verdict(**{**values, **fields})
 
 
 def test_a_verdict_line_is_one_line_of_json_that_can_be_read() -> None:

@@ -100,13 +100,13 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "changed", "pointer", "words"),
+    ("form", "fields", "pointer", "words"),
     [*((form, *row) for form in FORMS for row in WRONG), *(("JSON", *row) for row in WRONG_TYPES)],
 )
-def test_every_format_reports_the_same_error(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
+def test_every_format_reports_the_same_error(form: str, fields: dict[str, Any], pointer: str, words: str) -> None:
     media_type, encode = FORMS[form]
     try:
-        body = encode(document(**changed))
+        body = encode(document(**fields))
     except (KeyError, ValueError, IndexError, pa.ArrowException):
         pytest.skip("this form cannot even write it")
     with pytest.raises(InvalidDocument) as excinfo:

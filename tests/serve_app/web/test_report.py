@@ -63,9 +63,9 @@ def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredS
     return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
 
 
-def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **changed: Any) -> ScoredSnapshot:
-    """Return a moment with these incidents in its verdict; ``changed``: other fields."""
-    verdict = moment.verdict.model_copy(update={"incidents": [*incidents], **changed})
+def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **fields: Any) -> ScoredSnapshot:
+    """Return a moment with these incidents in its verdict; ``fields``: other fields."""
+    verdict = moment.verdict.model_copy(update={"incidents": [*incidents], **fields})
     return ScoredSnapshot.of(moment.snapshot, moment.deviations, verdict)
 
 
