@@ -150,20 +150,17 @@ def _cause_text(incident: Incident, *, is_clear: bool) -> str:
     """The cause with its numbers."""
     if not incident.suspects:
         return f"{first_service(incident)} deviates, cause unclear"
-    suspect, kind = incident.suspects[0], incident.kind
-    service = suspect.service
-    causes = facts_of_kind(suspect, kind)
-    change = numbers = ""
-    if kind is IncidentKind.OVERLOADED:
-        cause = f"{service} gets {times_text(suspect.reasons[0].load)} times its usual requests"
-    elif causes:
-        change = _change_words(incident)
-        cause, numbers = _cause(causes[0], service, change, is_in_a_call=bool(caller(incident)))
-    else:
+    suspect, service = incident.suspects[0], incident.suspects[0].service
+    if incident.kind is IncidentKind.OVERLOADED:
+        return f"{service} gets {times_text(suspect.reasons[0].load)} times its usual requests"
+    causes = facts_of_kind(suspect, incident.kind)
+    if not causes:
         return f"{service} deviates, cause unclear" if is_clear else f"{service} deviates"
-    if numbers:
-        cause += f"{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
-    return cause
+    change = _change_words(incident)
+    cause, numbers = _cause(causes[0], service, change, is_in_a_call=bool(caller(incident)))
+    if not numbers:
+        return cause
+    return f"{cause}{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
 
 
 def _symptom(incident: Incident) -> str:

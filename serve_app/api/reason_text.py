@@ -27,10 +27,9 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     Readers take a number alone as "too high", so the text says if a value fell; for traffic, also if it rose. It
     mentions a change of the load that may explain the reason. A forecast comes first, because it matters most on call.
     """
-    since = _since(reason.since, observed_at)
     if reason.metric == OVERDUE:
         return f"its {_overdue_text(reason)}"
-    words = wording(reason.metric)
+    words, since = wording(reason.metric), _since(reason.since, observed_at)
     if item := words.list_item or (words.clause if words.sentence else ""):
         return f"{fill(item, reason, service)}{since}"
     observed, expected = f"{_direction(reason)}{observed_text(reason)}", usual_text(reason)
@@ -169,9 +168,7 @@ def _load(reason: Reason) -> str:
 
 def _since(since: datetime, observed_at: datetime) -> str:
     """Empty if the deviation is only known now."""
-    if since >= observed_at:
-        return ""
-    return f", since {_time(since, observed_at)}"
+    return "" if since >= observed_at else f", since {_time(since, observed_at)}"
 
 
 def _time(at: datetime, now: datetime) -> str:
