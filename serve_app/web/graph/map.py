@@ -103,7 +103,7 @@ def map_document(
             "front_door": front_door,
             "ways": {alert.id: _way(alert, content, entry_points) for alert in alerts},
             "in_common": {alert.id: in_common(snapshot, before, alert) for alert in alerts},
-            **(_of_the_past(moment, names) if moment.source else {}),
+            **(_past_columns(moment, names) if moment.source else {}),
         }
     )
 
@@ -159,7 +159,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
     return [*way, *ends[1:]] if way else []
 
 
-def _of_the_past(past: Moment, names: Sequence[str]) -> dict[str, Any]:
+def _past_columns(past: Moment, names: Sequence[str]) -> dict[str, Any]:
     """Return the fields that only a ``PastMapDocument`` has."""
     snapshot = past.snapshot
     row = {name: i for i, name in enumerate(snapshot.node_ids)}

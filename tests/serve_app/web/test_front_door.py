@@ -10,7 +10,7 @@ import pytest
 
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
 from serve_app.web.documents import MapFrontDoor, MetricHistory
-from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, outside, way_in
+from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, snapshots_outside, way_in
 from serve_app.web.graph.propagation import spread
 from tests.builders import AT, mesh_of
 
@@ -41,7 +41,7 @@ def door(
         (snapshot(first).observed_at, None if end is None else snapshot(end).observed_at) for first, end in incidents
     ]
     return MapFrontDoor.model_validate_json(
-        msgspec.json.encode(front_door(snapshots, known, outside(snapshots[:-1], periods)))
+        msgspec.json.encode(front_door(snapshots, known, snapshots_outside(snapshots[:-1], periods)))
     )
 
 
