@@ -52,16 +52,16 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     If the first suspect is not clear, it says that the cause is uncertain, and names two suspects.
 
     Args:
-        alerts: the verdict's incidents that raise an alert. Only if there is no other one is nothing inside the mesh
-            said to fail when traffic is lost.
+        alerts: the verdict's incidents that raise an alert. If there is no other one, the text of lost traffic says
+            that nothing inside the mesh fails.
     """
     first = first_service(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
         return f"{first} sends no telemetry, so its state is unknown."
     if incident.kind in TRAFFIC:
-        return f"{_traffic(incident, alone=is_alone(incident, alerts))}."
+        return f"{_traffic_text(incident, alone=is_alone(incident, alerts))}."
     if incident.severity is Severity.NOTICE and incident.suspects and not incident.recovering:
-        return f"{_shortage(incident.suspects[0])}."
+        return f"{_notice_text(incident.suspects[0])}."
     unclear, faults = unclear_suspects(incident), separate_faults(incident)
     if incident.recovering:
         if faults:
@@ -77,15 +77,16 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         return f"{_capitalized(title(incident))} are rerouted: {', and '.join(parts)}. {impact}."
     if faults:
         causes = "; ".join(_cause_text(fault, is_clear=False) for fault in faults)
-        return f"Separate faults at {title(incident)}: {causes}. {impact}.{_returns(incident)}"
-    text = f"{_cause_text(incident, is_clear=not unclear)}{_symptom(incident)}"
+        return f"Separate faults at {title(incident)}: {causes}. {impact}.{_recurrence_text(incident)}"
+    text = f"{_cause_text(incident, is_clear=not unclear)}{_symptom_text(incident)}"
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
-    return f"{_capitalized(text) if text.startswith(('calls ', 'all calls ')) else text}. {impact}.{_returns(incident)}"
+    head = _capitalized(text) if text.startswith(("calls ", "all calls ")) else text
+    return f"{head}. {impact}.{_recurrence_text(incident)}"
 
 
-def _returns(incident: Incident) -> str:
+def _recurrence_text(incident: Incident) -> str:
     """The number of times that it came back, as a sentence; empty if it did not."""
     if not incident.recurrences:
         return ""
@@ -118,7 +119,7 @@ def budget_text(budget: ErrorBudget, seconds: float) -> str:
     return f"has used {share_text(budget.used)} of the {period} so far ({promise}){ends}"
 
 
-def _traffic(incident: Incident, *, alone: bool) -> str:
+def _traffic_text(incident: Incident, *, alone: bool) -> str:
     """The text of a traffic incident: requests from outside to the mesh, a namespace or an entry point."""
     subject = f"Requests to {scope_text(incident.scope or first_service(incident))}"
     is_lost = incident.kind is IncidentKind.TRAFFIC_LOST
@@ -138,7 +139,7 @@ def _traffic(incident: Incident, *, alone: bool) -> str:
     return f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC{remark}"
 
 
-def _shortage(suspect: Suspect) -> str:
+def _notice_text(suspect: Suspect) -> str:
     """The text of a notice: the resource and the service that runs out of it."""
     reasons = [reason for reason in suspect.reasons if not reads_as_expected(reason)]
     return _capitalized(
@@ -150,23 +151,20 @@ def _cause_text(incident: Incident, *, is_clear: bool) -> str:
     """The cause with its numbers."""
     if not incident.suspects:
         return f"{first_service(incident)} deviates, cause unclear"
-    suspect, kind = incident.suspects[0], incident.kind
-    service = suspect.service
-    causes = facts_of_kind(suspect, kind)
-    change = numbers = ""
-    if kind is IncidentKind.OVERLOADED:
-        cause = f"{service} gets {times_text(suspect.reasons[0].load)} times its usual requests"
-    elif causes:
-        change = _change_words(incident)
-        cause, numbers = _cause(causes[0], service, change, is_in_a_call=bool(caller(incident)))
-    else:
+    suspect, service = incident.suspects[0], incident.suspects[0].service
+    if incident.kind is IncidentKind.OVERLOADED:
+        return f"{service} gets {times_text(suspect.reasons[0].load)} times its usual requests"
+    causes = facts_of_kind(suspect, incident.kind)
+    if not causes:
         return f"{service} deviates, cause unclear" if is_clear else f"{service} deviates"
-    if numbers:
-        cause += f"{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
-    return cause
+    change = _change_words(incident)
+    cause, numbers = _cause_parts(causes[0], service, change, is_in_a_call=bool(caller(incident)))
+    if not numbers:
+        return cause
+    return f"{cause}{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
 
 
-def _symptom(incident: Incident) -> str:
+def _symptom_text(incident: Incident) -> str:
     """The strongest symptom of another kind than the cause, after a semicolon; empty if there is none."""
     if not incident.suspects or namespace_cause(incident):  # one service's symptom says nothing about the namespace
         return ""
@@ -193,8 +191,8 @@ def _change_words(incident: Incident) -> str:
     return f"{words}, {span_text(ahead)} before" if ahead else words
 
 
-def _cause(reason: Reason, service: str, change: str, *, is_in_a_call: bool) -> tuple[str, str]:
-    """What is wrong with ``service`` by a reason, with the change before it, and the numbers."""
+def _cause_parts(reason: Reason, service: str, change: str, *, is_in_a_call: bool) -> tuple[str, str]:
+    """The fault that a reason shows, with the change before it, and its numbers."""
     words, fell = wording(reason.metric), reason.observed < reason.expected
     if words.sentence:
         return fill(words.sentence, reason, service), ""

@@ -146,10 +146,8 @@ def _with_alternative(incident: Incident, step: str) -> str:
     second, reasons = suspects[1].service, sorted(facts(suspects[1]), key=lambda fact: fact.metric != SENT)
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
-    evidence = f" ({_evidence(reasons[0], incident)})" if reasons else ""
-    return (
-        f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{evidence}"
-    )
+    action = f"if that does not help, look at {second}" if is_uncertain else f"look at {second} too"
+    return f"{step}; {action}" + (f" ({_evidence(reasons[0], incident)})" if reasons else "")
 
 
 def _evidence(fact: Reason, incident: Incident) -> str:
@@ -207,19 +205,8 @@ def _step_of(reason: Reason, service: str) -> str:
 def _step_of_own_fault(case: _FirstSuspect) -> str:
     if any(fact.metric == VANISHED for fact in case.causes):
         return _step_of_gone(case)
-    callers = failing_callers(case.incident)
-    if callers:
-        first, *other_callers = callers
-        ends = (
-            f"{case.service} and its callers {list_first(callers, _MAX_CALLERS)}"
-            if other_callers
-            else f"{first} and {case.service}"
-        )
-        is_well = all(fact.source or fact.destination or fact.observed <= fact.expected for fact in case.facts)
-        contrast = f", while {case.service} itself shows nothing unusual" if is_well else ""
-        return (
-            f"Check the network and the policies between {ends}: {clause_text(case.causes[0], case.service)}{contrast}"
-        )
+    if callers := failing_callers(case.incident):
+        return _step_of_failing_calls(case, callers)
     cause = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
     if cause is not None:
         return _step_of(cause, case.service)
@@ -229,6 +216,15 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
         evidence += ", and the time is spent in it, not in its callees"
     place = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
     return f"Look at {case.service} itself, {place}: {evidence}"
+
+
+def _step_of_failing_calls(case: _FirstSuspect, callers: Sequence[str]) -> str:
+    service = case.service
+    several = f"{service} and its callers {list_first(callers, _MAX_CALLERS)}"
+    ends = several if len(callers) > 1 else f"{callers[0]} and {service}"
+    is_well = all(fact.source or fact.destination or fact.observed <= fact.expected for fact in case.facts)
+    contrast = f", while {service} itself shows nothing unusual" if is_well else ""
+    return f"Check the network and the policies between {ends}: {clause_text(case.causes[0], service)}{contrast}"
 
 
 def _step_of_gone(case: _FirstSuspect) -> str:
@@ -242,28 +238,23 @@ def _step_of_gone(case: _FirstSuspect) -> str:
 
 
 def _step_of_many_calls(case: _FirstSuspect) -> str:
-    calls = case.strongest(SENT)
+    action, calls = f"Limit the retries of {case.service}", case.strongest(SENT)
     if calls is None:
-        return f"Limit the retries of {case.service}: it sends more calls than its requests explain"
-    evidence = (
-        f"it sends {times_text(calls.observed / calls.expected)} times its usual calls, more than its requests explain"
-    )
-    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
+        return f"{action}: it sends more calls than its requests explain"
+    times = times_text(calls.observed / calls.expected)
+    evidence = f"it sends {times} times its usual calls, more than its requests explain"
     if losses := case.strongest(LOSES):
-        return (
-            f"Limit the retries of {case.service}: {evidence}, and {clause_text(losses)}; then check its DNS and egress"
-        )
+        return f"{action}: {evidence}, and {clause_text(losses)}; then check its DNS and egress"
+    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
-    return f"Limit the retries of {case.service}: {evidence}"
+    return f"{action}: {evidence}"
 
 
 def _step_of_overload(case: _FirstSuspect) -> str:
-    load = case.suspect.reasons[0].load
-    symptom = f", and {clause_text(case.facts[0], case.service)}" if case.facts else ""
-    return (
-        f"Scale {case.service} out, or limit its callers: it gets {times_text(load)} times its usual requests{symptom}"
-    )
+    service, times = case.service, times_text(case.suspect.reasons[0].load)
+    symptom = f", and {clause_text(case.facts[0], service)}" if case.facts else ""
+    return f"Scale {service} out, or limit its callers: it gets {times} times its usual requests{symptom}"
 
 
 def _step_of_resources(case: _FirstSuspect) -> str:

@@ -27,10 +27,9 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     Readers take a number alone as "too high", so the text says if a value fell; for traffic, also if it rose. It
     mentions a change of the load that may explain the reason. A forecast comes first, because it matters most on call.
     """
-    since = _since(reason.since, observed_at)
     if reason.metric == OVERDUE:
         return f"its {_overdue_text(reason)}"
-    words = wording(reason.metric)
+    words, since = wording(reason.metric), _since_text(reason.since, observed_at)
     if item := words.list_item or (words.clause if words.sentence else ""):
         return f"{fill(item, reason, service)}{since}"
     observed, expected = f"{_direction(reason)}{observed_text(reason)}", usual_text(reason)
@@ -38,7 +37,7 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
         return f"{shortage_text(reason, service)}; {observed}, expected {expected}{since}"
     is_call = reason.source or reason.destination
     calls = f", in calls {reason.source or service} -> {reason.destination or service}" if is_call else ""
-    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{calls}{_load(reason)}"
+    return f"{metric_words(reason.metric)} {observed}, expected {expected}{since}{calls}{_load_text(reason)}"
 
 
 def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) -> str:
@@ -87,7 +86,7 @@ def shortage_text(reason: Reason, service: str) -> str:
 def _overdue_text(reason: Reason, service: str = "") -> str:
     """``regular work of shop/cart did not run: due every 60 min, last ran at 02:00 UTC``; ``service`` may be empty."""
     owner = f" of {service}" if service else ""
-    last = _time(reason.since, reason.since + timedelta(seconds=reason.observed))
+    last = _time_text(reason.since, reason.since + timedelta(seconds=reason.observed))
     return f"regular work{owner} did not run: due every {span_text(reason.expected)}, last ran at {last}"
 
 
@@ -158,7 +157,7 @@ def _direction(reason: Reason) -> str:
     return "rose to " if unit_of(reason) is PER_SECOND and reason.observed > reason.expected else ""
 
 
-def _load(reason: Reason) -> str:
+def _load_text(reason: Reason) -> str:
     """The change of the requests, if that may be the cause."""
     if reason.metric not in _LOAD_DEPENDENT or abs(reason.load - 1) < MIN_LOAD_CHANGE:
         return ""
@@ -167,13 +166,11 @@ def _load(reason: Reason) -> str:
     return f", while its requests {'rose' if reason.load > 1 else 'fell'} by {abs(reason.load - 1):.0%}"
 
 
-def _since(since: datetime, observed_at: datetime) -> str:
+def _since_text(since: datetime, observed_at: datetime) -> str:
     """Empty if the deviation is only known now."""
-    if since >= observed_at:
-        return ""
-    return f", since {_time(since, observed_at)}"
+    return "" if since >= observed_at else f", since {_time_text(since, observed_at)}"
 
 
-def _time(at: datetime, now: datetime) -> str:
+def _time_text(at: datetime, now: datetime) -> str:
     """``02:00 UTC``; with the date if it was a day ago."""
     return f"{at:%H:%M} UTC" if now - at < timedelta(hours=24) else f"{at:%Y-%m-%d %H:%M} UTC"

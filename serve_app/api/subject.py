@@ -64,7 +64,7 @@ def origins(incident: Incident) -> list[str]:
         return list(swapped_callers(incident))
     if faults := separate_faults(incident):
         return [first_service(fault) for fault in faults]
-    return [suspect.service for suspect in _alike(incident)] or [first_service(incident)]
+    return [suspect.service for suspect in _sharing_suspects(incident)] or [first_service(incident)]
 
 
 def separate_faults(incident: Incident) -> list[Incident]:
@@ -193,12 +193,12 @@ def unclear_suspects(incident: Incident) -> list[str]:
     count as one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
-    if separate_faults(incident) or sum(suspect.score for suspect in _alike(incident)) >= SURE:
+    if separate_faults(incident) or sum(suspect.score for suspect in _sharing_suspects(incident)) >= SURE:
         return []
     return [suspect.service for suspect in incident.suspects[:2]]
 
 
-def _alike(incident: Incident) -> list[Suspect]:
+def _sharing_suspects(incident: Incident) -> list[Suspect]:
     """The suspects in the namespace whose calls all suffer; empty if the incident has no such cause."""
     cause = namespace_cause(incident)
     if cause is None:

@@ -111,7 +111,7 @@ def comparison(
     typical, first_row = [], 0
     for sample in samples:
         places = range(first_row, first_row := first_row + len(sample.snapshots))
-        typical.append(_typical(*metric_tables(sample.snapshots, rows, places), ends, sample.seconds))
+        typical.append(_typical_values(*metric_tables(sample.snapshots, rows, places), ends, sample.seconds))
     in_focus = np.ones(len(names), bool), np.ones(ends.shape[1], bool)
     if focus is not None:
         own = [names.index(name) for name in (focus.service, *focus.versions)]
@@ -138,7 +138,7 @@ def comparison(
     )
 
 
-def _typical(
+def _typical_values(
     nodes: FloatArray, edges: FloatArray, ends: IntArray, interval_seconds: float
 ) -> tuple[_Typical, _Typical]:
     node, edge = _median(nodes), _median(edges)

@@ -83,7 +83,7 @@ def _expectation(
     """
     value, is_measured, noise = measurements
     bounds = np.full((3, *value.shape), np.nan)
-    state = _start(filters)
+    state = _initial_filters(filters)
     for t in range(len(value)):
         at = slice(t, t + 1)
         deviation, state = update_filters(
@@ -99,7 +99,7 @@ def _expectation(
     return bounds
 
 
-def _start(filters: Array) -> Array:
+def _initial_filters(filters: Array) -> Array:
     """Return a row's filters ``[13, 1, C]`` at rest at its slow baseline, before the first snapshot."""
     initial = filters[:, None, :].copy()
     initial[CENTRE], initial[VARIANCE] = initial[SLOW_CENTRE], initial[SLOW_VARIANCE]

@@ -54,7 +54,7 @@ def front_door(
     }
 
 
-def outside(snapshots: Iterable[MeshSnapshot], periods: Collection[Period]) -> list[MeshSnapshot]:
+def snapshots_outside(snapshots: Iterable[MeshSnapshot], periods: Collection[Period]) -> list[MeshSnapshot]:
     """Return the snapshots that no period contains."""
 
     def is_within(at: datetime, since: datetime, until: datetime | None) -> bool:

@@ -28,15 +28,15 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Bad:
+class _BadCalls:
     """The calls of a snapshot that fail or are slow, bool ``[E]``.
 
     Attributes:
         verb: what they do.
         rates: requests/s of all calls, usually and now, ``[2, E]``; NaN: unknown.
         of_incident: bad calls from or to the incident's services.
-        origins: those among them whose callee makes no bad call; others follow from these.
-        not_origins: all other bad calls. They follow from others or are of another incident, so they say nothing
+        origins: the calls among them whose callee makes no bad call; others follow from these.
+        not_origins: all other bad calls. They follow from others or belong to another incident, so they say nothing
             about a group without them.
     """
 
@@ -127,7 +127,7 @@ def _next_step(best: _Group, verb: str) -> str:
     return f"Check {place} of {end} first{'' if best.counts['others_bad'] else ': what it calls answers others'}"
 
 
-def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _Bad:
+def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _BadCalls:
     """Return the calls that fail; if hardly any does, those that are slow."""
     current, usual = _metrics(snapshot, earlier)
     rise = current - np.nan_to_num(usual)
@@ -141,7 +141,7 @@ def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], inc
     of_incident = bad & is_involved
     origins = of_incident & ~makes_bad[destination]
     rates = np.stack([usual[:, RATE], current[:, RATE]])
-    return _Bad(verb, rates, of_incident, origins if origins.any() else of_incident, bad & ~origins)
+    return _BadCalls(verb, rates, of_incident, origins if origins.any() else of_incident, bad & ~origins)
 
 
 def _metrics(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot]) -> tuple[Values, Values]:
@@ -155,7 +155,7 @@ def _metrics(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot]) -> tuple[V
     return current, usual
 
 
-def _groups(snapshot: MeshSnapshot, bad: _Bad) -> Iterator[_Group]:
+def _groups(snapshot: MeshSnapshot, bad: _BadCalls) -> Iterator[_Group]:
     """Yield the groups with at least ``MIN_CALLS`` bad calls."""
     spaces = list(dict.fromkeys(map(namespace_of, snapshot.node_ids)))
     number = {space: i for i, space in enumerate(spaces)}
@@ -167,19 +167,19 @@ def _groups(snapshot: MeshSnapshot, bad: _Bad) -> Iterator[_Group]:
         ("out of", space_of[source], spaces),
         ("into", space_of[destination], spaces),
     ):
-        for end in _frequent(ends[bad.of_incident]):
+        for end in _frequent_values(ends[bad.of_incident]):
             inside = ends == end
             if not inside.all():  # else there is nothing to compare it with
                 yield _group(way, names[end], inside, bad)
 
 
-def _frequent(values: IntArray) -> list[int]:
+def _frequent_values(values: IntArray) -> list[int]:
     unique, counts = np.unique(values, return_counts=True)
     frequent: list[int] = unique[counts >= MIN_CALLS].tolist()
     return frequent
 
 
-def _group(way: str, end: str, inside: BoolArray, bad: _Bad) -> _Group:
+def _group(way: str, end: str, inside: BoolArray, bad: _BadCalls) -> _Group:
     count, total = int((bad.of_incident & inside).sum()), int(inside.sum())
     outside = ~inside & ~bad.not_origins
     precision, recall = count / total, float((bad.origins & inside).sum() / bad.origins.sum())

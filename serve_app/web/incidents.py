@@ -33,7 +33,9 @@ class IncidentViews:
         """Return JSON of the incidents that match, in a period or open now; with ``team``, those that belong to it."""
         newest = VerdictDocument.model_validate_json(self._meshes.load_verdict(mesh).document)
         incidents, cursor = (
-            self._past(mesh, newest, query, team) if of_period else (self._find_open(mesh, newest, query, team), None)
+            self._find_archived(mesh, newest, query, team)
+            if of_period
+            else (self._find_open(mesh, newest, query, team), None)
         )
         feedback = self._feedback(mesh)
         incidents = [
@@ -117,7 +119,7 @@ class IncidentViews:
         documents = [_with_course(incident, self._read_archived(mesh, incident.id)) for incident in incidents]
         return [document.model_copy(update={"seen_before": self.seen_before(mesh, document)}) for document in documents]
 
-    def _past(
+    def _find_archived(
         self, mesh: str, newest: VerdictDocument, query: IncidentFilter, team: str | None
     ) -> tuple[list[ArchivedIncidentDocument], str | None]:
         """Return the archived incidents that match, and the cursor of the next page."""

@@ -12,16 +12,14 @@ from serve_app.stores.scored_snapshot import ScoredSnapshot
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """A mesh at a moment. With a ``source``, it is a past one.
+    """A mesh at a moment.
 
     Attributes:
-        snapshot: the metrics.
         incidents: open at the moment, the most urgent first.
         suspects: suspected services, in an incident or without.
-        source: where it comes from: ``snapshots``, ``archive``, or ``prometheus``, which has no scores.
+        source: ``snapshots``, ``archive``, or ``prometheus``, which has no scores; empty: not a past moment.
         step_seconds: time over which its values are means.
-        mesh_score: None: unknown.
-        threshold: None: unknown.
+        mesh_score, threshold: None: unknown.
     """
 
     snapshot: MeshSnapshot

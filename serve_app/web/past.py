@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from serve_app.api.views import Deviations
 from serve_app.errors import InvalidParameter, UnknownInstant
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.history import mesh_row
-from serve_app.stores.history_files import MINUTE, TEN_MINUTES, PastSeries
+from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
 from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
@@ -89,7 +90,6 @@ class PastQueries:
                 subject.metrics, [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)]
             )
             expected = usual_range(_days_before(reader, subject, begin, steps), steps)
-        unusual = _most_unusual(reader.highest_scores(spans), tail) if subject is None else ()
         return msgspec.json.encode(
             {
                 "source": PROMETHEUS if past is not None else SNAPSHOTS if is_kept else ARCHIVE,
@@ -99,17 +99,9 @@ class PastQueries:
                 "observed_at": [instant(_time(at)) for at in steps.times.tolist()],
                 "mesh": mesh_columns(steps, rows),
                 "service": None if series is None else series_columns(steps, series, expected),
-                "unusual": [
-                    {"service": name, "highest_score": round(score, 2), "at": instant(at)}
-                    for name, score, at in unusual
-                ],
+                "unusual": [] if subject is not None else _most_unusual(reader.highest_scores(spans), tail),
                 "incidents": [incident_row(incident, newest) for incident in incidents],
-                "changes": [
-                    {**asdict(change), "at": instant(change.at)}
-                    for row in rows
-                    for change in row.changes
-                    if period.start <= change.at <= period.end
-                ],
+                "changes": _changes(rows, period),
             }
         )
 
@@ -236,10 +228,19 @@ def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: R
     return reader.series(spans, subject.service, subject.source)
 
 
+def _changes(rows: Iterable[MeshRow], period: TimeRange) -> list[dict[str, Any]]:
+    return [
+        {**asdict(change), "at": instant(change.at)}
+        for row in rows
+        for change in row.changes
+        if period.start <= change.at <= period.end
+    ]
+
+
 def _most_unusual(
     stored_scores: Mapping[str, tuple[float, int]], tail: Sequence[ScoredSnapshot]
-) -> list[tuple[str, float, datetime]]:
-    """Return the services with the highest scores in a period: name, score, and time of its row."""
+) -> list[dict[str, Any]]:
+    """Return an ``UnusualService`` for each service with one of the highest scores in a period."""
     highest = {name: (score, _time(at)) for name, (score, at) in stored_scores.items()}
     for moment in tail:
         scores = moment.deviations.services
@@ -248,4 +249,4 @@ def _most_unusual(
             if score > highest.get(name, (0.0, None))[0]:
                 highest[name] = score, moment.snapshot.observed_at
     worst = sorted(highest.items(), key=lambda item: (-item[1][0], item[0]))[:MAX_UNUSUAL]
-    return [(name, score, at) for name, (score, at) in worst]
+    return [{"service": name, "highest_score": round(score, 2), "at": instant(at)} for name, (score, at) in worst]

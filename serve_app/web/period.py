@@ -44,12 +44,7 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeSteps:
-    """The steps of a range.
-
-    Attributes:
-        seconds: length of a step.
-        times: Unix times of their beginning, ascending, s ``[T]``.
-    """
+    """The steps of a range: their length, and the Unix times of their beginnings, s ``[T]``, ascending."""
 
     seconds: float
     times: Times

@@ -28,7 +28,7 @@ from serve_app.stores.rows import ONE_STEP
 from serve_app.stores.scored_snapshot import ScoredSnapshot
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
-from serve_app.web.front_door import Period, front_door, outside
+from serve_app.web.front_door import Period, front_door, snapshots_outside
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
@@ -110,7 +110,7 @@ class PageQueries:
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """Return a mesh's map at its newest snapshot or at a given time, as JSON compressed with gzip."""
         at = at or self._meshes.load_verdict(mesh).head.observed_at
-        key, cache = (at, tuple(expand)), self._of(mesh)
+        key, cache = (at, tuple(expand)), self._cache_of(mesh)
         if key not in cache.maps:
             state = self._meshes.load_state(mesh)
             moment = Moment.of(self._meshes.load_scored(mesh, state, at))
@@ -118,7 +118,7 @@ class PageQueries:
             until = [snapshot for snapshot in state.window if snapshot.observed_at <= moment.snapshot.observed_at]
             # The archive is some snapshots behind: a notice may be an alert by now.
             open_now = [(incident.since, None) for incident in moment.alerts]
-            door = front_door(until, state.entry_points, self._calm(mesh, until[:-1], open_now))
+            door = front_door(until, state.entry_points, self._calm_snapshots(mesh, until[:-1], open_now))
             document = map_document(moment, cache.layout, until[:-1], expand, state.entry_points, door)
             cache.maps[key] = zlib.compress(document, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
@@ -127,7 +127,7 @@ class PageQueries:
 
     def past_map(self, mesh: str, at: datetime, expand: Sequence[str], packed: bytes = b"") -> bytes:
         """Return a mesh's map at a past time, or of the snapshot ``packed``, as JSON compressed with gzip."""
-        state, cache = self._meshes.load_state(mesh), self._of(mesh)
+        state, cache = self._meshes.load_state(mesh), self._cache_of(mesh)
         moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
         cache.layout = _update_layout(cache.layout, state, moment)
         document = map_document(moment, cache.layout, (), expand, state.entry_points)
@@ -140,14 +140,14 @@ class PageQueries:
     def forget(self, mesh: str) -> None:
         self._caches.pop(mesh, None)
 
-    def _of(self, mesh: str) -> _Cache:
+    def _cache_of(self, mesh: str) -> _Cache:
         cache = self._caches.setdefault(mesh, _Cache())
         self._caches.move_to_end(mesh)
         while len(self._caches) > MAX_MESHES:
             self._caches.popitem(last=False)
         return cache
 
-    def _calm(
+    def _calm_snapshots(
         self, mesh: str, snapshots: Sequence[MeshSnapshot], open_now: Sequence[Period] = ()
     ) -> list[MeshSnapshot]:
         """Return the snapshots without an incident (notices do not count), oldest first. In an incident that is longer
@@ -160,12 +160,12 @@ class PageQueries:
             *open_now,
             *((incident.since, incident.until) for incident in incidents if incident.severity > NOTICE),
         ]
-        calm = outside(snapshots, periods)
+        calm = snapshots_outside(snapshots, periods)
         if calm or not open_now:
             return calm
         until = int(min(since for since, _ in open_now).timestamp()) // MINUTE * MINUTE
         minutes = HistoryReader(self._meshes, mesh).moments(HistorySpan(MINUTE, until - SECONDS_BEFORE, until))
-        return self._calm(mesh, [minute.snapshot for minute in minutes])
+        return self._calm_snapshots(mesh, [minute.snapshot for minute in minutes])
 
 
 def _update_layout(layout: Layout | None, state: MeshState, moment: Moment) -> Layout:

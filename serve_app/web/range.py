@@ -94,12 +94,12 @@ def usual_range(before: PastSeries, steps: RangeSteps) -> Band:
     for i, at in enumerate(steps.times.tolist()):
         middle = int((at + steps.seconds / 2) % DAY // SLOT * SLOT + SLOT / 2)
         if middle not in bands:
-            bands[middle] = _quantiles(before, order[_around(sorted_times, middle)], middle)
+            bands[middle] = _quantiles(before, order[_positions_around(sorted_times, middle)], middle)
         low[i], high[i] = bands[middle]
     return low, high
 
 
-def _around(sorted_times: Times, middle: int) -> IntArray:
+def _positions_around(sorted_times: Times, middle: int) -> IntArray:
     """Return the positions of the times within ``AROUND`` of a time of day, across midnight too."""
     positions = []
     for shift in (-DAY, 0, DAY):

@@ -19,12 +19,10 @@ class Embeddings:
     """The embeddings of one mesh.
 
     Attributes:
-        observed_at: time of their snapshot.
+        observed_at, status, mesh_score: of the snapshot and its verdict.
         model: digest of the weights that made them. Embeddings from different weights cannot be compared.
-        status: status of the snapshot's verdict.
-        mesh_score: mesh score of the same verdict.
         services: N node ids.
-        deviations: float32 ``[N]``, how unusual each service is in that snapshot, in decades; NaN if not scored.
+        deviations: float32 ``[N]``, the services' deviations in that snapshot, in decades; NaN if not scored.
         vectors: float32 ``[N, D]``.
     """
 

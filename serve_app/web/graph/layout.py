@@ -19,12 +19,7 @@ KNOWN_SHARE = 0.5  # share of the services with a position, from which they keep
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Positions of services. Nearest neighbours are 1 apart, namespaces at least 2.
-
-    Attributes:
-        names: N ids ``namespace/service``.
-        positions: int64 ``[N, 2]``, x to the right.
-    """
+    """Positions of services ``[N, 2]``, x to the right. Nearest neighbours are 1 apart, namespaces at least 2."""
 
     names: tuple[str, ...]
     positions: IntArray
@@ -46,17 +41,17 @@ def arrange(names: Sequence[str], edge_index: IntArray, before: Layout | None = 
         rows = np.array([row.get(name, -1) for name in ids], np.int64)
         is_known = np.bincount(spaces[rows >= 0], minlength=len(number)).all()
         if is_known and (rows >= 0).sum() >= KNOWN_SHARE * len(ids):
-            return Layout(ids, _add(spaces, edge_index, before.positions[rows], rows >= 0))
+            return Layout(ids, _place_new(spaces, edge_index, before.positions[rows], rows >= 0))
     positions = np.zeros((len(ids), 2), np.int64)
     sizes = np.zeros(len(number), np.int64)
     for space in range(len(number)):
         members = np.flatnonzero(spaces == space)
-        positions[members] = _place(np.ones(len(members), np.int64), _inside(edge_index, members, len(ids)))
+        positions[members] = _place(np.ones(len(members), np.int64), _calls_inside(edge_index, members, len(ids)))
         sizes[space] = 2 * (GAP + np.ceil(np.hypot(*positions[members].T).max() + 0.5))
     return Layout(ids, positions + _place(sizes, spaces[edge_index])[spaces])
 
 
-def _inside(edge_index: IntArray, members: IntArray, count: int) -> IntArray:
+def _calls_inside(edge_index: IntArray, members: IntArray, count: int) -> IntArray:
     """Return the calls between some services, with ends as positions among them."""
     place = np.full(count, -1, np.int64)
     place[members] = np.arange(len(members))
@@ -105,7 +100,9 @@ def _depths(count: int, calls: IntArray) -> IntArray:
     return depth
 
 
-def _add(spaces: IntArray, edge_index: IntArray, old_positions: IntArray, is_placed: NDArray[np.bool_]) -> IntArray:
+def _place_new(
+    spaces: IntArray, edge_index: IntArray, old_positions: IntArray, is_placed: NDArray[np.bool_]
+) -> IntArray:
     """Return positions ``[N, 2]`` of all services. Services without one get the free position nearest to their callers
     and callees in their namespace, or to its middle."""
     positions, has_place = old_positions.copy(), is_placed.copy()

@@ -1,6 +1,6 @@
 """The map of a mesh, as JSON: services with positions; in a larger mesh, each namespace is one node."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,19 +73,12 @@ def map_document(
         front_door: a ``MapFrontDoor``; None: of a past moment.
     """
     content = _content(moment, before)
-    incident = _incidents(moment)
-    folded_names = _services_to_fold(content, incident, expand)
+    incidents = _incidents(moment)
+    folded_names = _services_to_fold(content, incidents, expand)
     node, names = _nodes(content.names, folded_names)
     # The worst incident counts.
-    incidents = {_node_name(name, folded_names): incident_id for name, incident_id in reversed(incident.items())}
-    place = {name: i for i, name in enumerate(layout.names)}
-    positions = layout.positions[[place[name] for name in content.names]]
-    counts = np.bincount(node, minlength=len(names))
-    x, y = (np.bincount(node, positions[:, axis], len(names)) / counts for axis in (0, 1))
-    unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
-    is_gone = np.bincount(node, content.gone, len(names)) == counts
-    is_silent = np.bincount(node, content.silent, len(names)) == counts
-    source, destination, rates, errors, latencies, deviation = _edges(content, node, counts)
+    node_incidents = {_node_name(name, folded_names): incident for name, incident in reversed(incidents.items())}
+    source, destination, rates, errors, latencies, deviation = _edges(content, node, np.bincount(node))
     snapshot, alerts = moment.snapshot, moment.alerts
     return msgspec.json.encode(
         {
@@ -94,18 +87,7 @@ def map_document(
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
             "collapsed": sorted({namespace_of(name) for name in folded_names}),
-            "nodes": {
-                "name": names,
-                "services": counts.tolist(),
-                "unusual": unusual.tolist(),
-                "x": _round(x, 2),
-                "y": _round(y, 2),
-                "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
-                "deviation": _round(highest(content.services, node, len(names)), 2),
-                "incident": [incidents.get(name) for name in names],
-                "gone": is_gone.tolist(),
-                "silent": is_silent.tolist(),
-            },
+            "nodes": _node_columns(content, layout, node, names, node_incidents),
             "edges": {
                 "source": source.tolist(),
                 "destination": destination.tolist(),
@@ -121,9 +103,31 @@ def map_document(
             "front_door": front_door,
             "ways": {alert.id: _way(alert, content, entry_points) for alert in alerts},
             "in_common": {alert.id: in_common(snapshot, before, alert) for alert in alerts},
-            **(_of_the_past(moment, names) if moment.source else {}),
+            **(_past_columns(moment, names) if moment.source else {}),
         }
     )
+
+
+def _node_columns(
+    content: MapContent, layout: Layout, node: IntArray, names: Sequence[str], incidents: Mapping[str, str]
+) -> dict[str, list[Any]]:
+    """Return the columns of ``MapNodes``; ``node``: the node of each service."""
+    place = {name: i for i, name in enumerate(layout.names)}
+    positions = layout.positions[[place[name] for name in content.names]]
+    counts = np.bincount(node)
+    x, y = (np.bincount(node, positions[:, axis]) / counts for axis in (0, 1))
+    return {
+        "name": list(names),
+        "services": counts.tolist(),
+        "unusual": np.bincount(node, np.nan_to_num(content.services) > UNUSUAL).astype(np.int64).tolist(),
+        "x": _round(x, 2),
+        "y": _round(y, 2),
+        "requests_per_second": _round(np.bincount(node, content.traffic), 2),
+        "deviation": _round(highest(content.services, node, len(names)), 2),
+        "incident": [incidents.get(name) for name in names],
+        "gone": (np.bincount(node, content.gone) == counts).tolist(),
+        "silent": (np.bincount(node, content.silent) == counts).tolist(),
+    }
 
 
 def _spread(
@@ -155,7 +159,7 @@ def _way(incident: IncidentDocument, content: MapContent, entry_points: Collecti
     return [*way, *ends[1:]] if way else []
 
 
-def _of_the_past(past: Moment, names: Sequence[str]) -> dict[str, Any]:
+def _past_columns(past: Moment, names: Sequence[str]) -> dict[str, Any]:
     """Return the fields that only a ``PastMapDocument`` has."""
     snapshot = past.snapshot
     row = {name: i for i, name in enumerate(snapshot.node_ids)}

@@ -26,7 +26,7 @@ class ReportedIncident:
         ended_unseen: whether it was closed because no data about it was received for too long.
         last: time of the last snapshot with it.
         newest: the incident as of ``last``.
-        hops: how it spread.
+        hops: its spread.
         zone: time zone of the report.
     """
 

@@ -39,7 +39,7 @@ class Scale:
         pixels: Floats = self.start + (inside - low) / max(high - low, 1e-12) * (self.end - self.start)
         return pixels
 
-    def one(self, value: float) -> float:
+    def pixel(self, value: float) -> float:
         return float(self.at(np.array([value]))[0])
 
     def ticks(self, max_ticks: int = 5) -> list[float]:
@@ -132,7 +132,7 @@ def instants(begin: datetime, end: datetime, scale: Scale) -> list[tuple[float, 
     time = _START + ((start - _START) // every + 1) * every
     while time <= stop:
         text = f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"
-        labels.append((scale.one((time - start).total_seconds()), text))
+        labels.append((scale.pixel((time - start).total_seconds()), text))
         time += every
     return labels
 

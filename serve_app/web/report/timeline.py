@@ -26,7 +26,7 @@ def timeline(case: ReportedIncident) -> str:
     scale = Scale(0.0, max(float(at[-1]), 1.0), LEFT, right)
 
     def pixel(time: datetime) -> float:
-        return scale.one((time - first).total_seconds())
+        return scale.pixel((time - first).total_seconds())
 
     flags, top = _changes(case, pixel)
     bottom, x = top + HEIGHT, scale.at(at)
@@ -38,7 +38,7 @@ def timeline(case: ReportedIncident) -> str:
     width = max(pixel(case.ended or case.last) - start, 2)
     marks = [rectangle(start, top, width, HEIGHT, "incident", "the incident")]
     for tick in y.ticks(4):
-        height = y.one(tick)
+        height = y.pixel(tick)
         marks += [line(LEFT, height, right, height, "grid"), words(f"{tick:,g}", LEFT - 5, height + 4, anchor="end")]
     has_threshold = np.flatnonzero(np.isfinite(threshold))
     if len(has_threshold):

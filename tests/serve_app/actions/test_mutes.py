@@ -146,7 +146,7 @@ def test_a_loss_of_traffic_is_muted_in_a_window_and_ends_in_it(run: Running) -> 
     alerts, events = MeshAlerts(), list[str]()
     for verdict in (*verdicts, *rest):
         after = transition(alerts, "shop", verdict, verdict.observed_at, PLACE)
-        alerts, events = after.alerts, [*events, *(one.document["event"] for one in after.events)]
+        alerts, events = after.alerts, [*events, *(event.document["event"] for event in after.events)]
     assert (events[-3:], alerts.open) == (["opened", "muted", "resolved"], ())
 
 

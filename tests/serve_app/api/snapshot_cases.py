@@ -72,7 +72,7 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
 MISSING = object()  # a field that a document does not have
 
 
-def document(**changed: Any) -> dict[str, Any]:
+def document(**fields: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "observed_at": "2026-03-01T03:14:00Z",
         "services": [
@@ -85,22 +85,22 @@ def document(**changed: Any) -> dict[str, Any]:
             {"source": "shop/cart", "destination": "shop/db/primary", "requests_per_second": 0, "p99_latency": 0.2},
         ],
     }
-    return {name: value for name, value in {**document, **changed}.items() if value is not MISSING}
+    return {name: value for name, value in {**document, **fields}.items() if value is not MISSING}
 
 
-def call(**changed: Any) -> dict[str, Any]:
-    return {"source": "shop/cart", "destination": "shop/frontend", "requests_per_second": 1, **changed}
+def call(**fields: Any) -> dict[str, Any]:
+    return {"source": "shop/cart", "destination": "shop/frontend", "requests_per_second": 1, **fields}
 
 
-def alone(**changed: Any) -> dict[str, Any]:
-    service = {"namespace": "a", "name": "x", **changed}
+def alone(**fields: Any) -> dict[str, Any]:
+    service = {"namespace": "a", "name": "x", **fields}
     return {"services": [{name: value for name, value in service.items() if value is not MISSING}], "calls": []}
 
 
 def arrow_of(documents: list[Any]) -> bytes:
     """Return documents as rows of an Arrow stream; some may lack fields."""
-    names = list(dict.fromkeys(name for one in documents for name in one))
-    return write_stream(pa.table({name: [one.get(name) for one in documents] for name in names}))
+    names = list(dict.fromkeys(name for document in documents for name in document))
+    return write_stream(pa.table({name: [document.get(name) for document in documents] for name in names}))
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

@@ -213,11 +213,11 @@ def test_what_is_not_there_is_an_error(call: Callable[[Client], object], error: 
 @pytest.mark.parametrize("cls", [cls for cls in ANSWERS if issubclass(cls, ServeError)], ids=lambda cls: cls.__name__)
 def test_every_refusal_is_raised_as_the_same_error(cls: type[ServeError]) -> None:
     error = cls("what was expected, what came", pointer="/calls/3")
-    with client(lambda _: refusal(error), patience_seconds=0.0) as service, pytest.raises(cls) as caught:
+    with client(lambda _: refusal(error), patience_seconds=0.0) as service, pytest.raises(cls) as excinfo:
         service.push("prod", SNAPSHOT)
-    assert type(caught.value) is cls
-    assert "what was expected, what came" in caught.value.message
-    assert caught.value.details["pointer"] == "/calls/3"
+    assert type(excinfo.value) is cls
+    assert "what was expected, what came" in excinfo.value.message
+    assert excinfo.value.details["pointer"] == "/calls/3"
 
 
 def test_the_client_waits_during_overload() -> None:
@@ -330,10 +330,10 @@ def test_errors_of_a_proxy_are_retried(away: httpx.Response) -> None:
     answers = [away, away, httpx.Response(200, content=VERDICT.model_dump_json())]
     with client(lambda _: answers.pop(0)) as service:
         assert service.push("prod", SNAPSHOT) == VERDICT
-    with client(lambda _: away, patience_seconds=0.0) as service, pytest.raises(NoCapacity) as caught:
+    with client(lambda _: away, patience_seconds=0.0) as service, pytest.raises(NoCapacity) as excinfo:
         service.meshes()
-    assert f"/v1/meshes: {away.status_code}: " in caught.value.message
-    assert "<" not in caught.value.message, "the error has text, not an HTML page"
+    assert f"/v1/meshes: {away.status_code}: " in excinfo.value.message
+    assert "<" not in excinfo.value.message, "the error has text, not an HTML page"
 
 
 def test_a_request_that_timed_out_is_retried_until_the_limit() -> None:

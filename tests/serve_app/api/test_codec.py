@@ -89,8 +89,8 @@ def test_every_float32_reads_back_as_itself(values: np.ndarray[Any, Any]) -> Non
     assert np.array(_written_rates(values), np.float64).astype(np.float32).tolist() == values.tolist()
 
 
-def _body(**changed: Any) -> bytes:
-    return json.dumps(document(**changed)).encode()
+def _body(**fields: Any) -> bytes:
+    return json.dumps(document(**fields)).encode()
 
 
 def test_absent_and_null_are_not_observed() -> None:
@@ -105,29 +105,29 @@ def test_absent_and_null_are_not_observed() -> None:
 
 def test_unknown_ends_are_listed_in_the_order_of_the_document() -> None:
     calls = [call(destination="shop/pay"), call(), call(source="shop/a", destination="shop/b")]
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidDocument) as excinfo:
         decode_snapshot(_body(calls=calls))
-    assert [e["pointer"] for e in caught.value.details["errors"]] == [
+    assert [e["pointer"] for e in excinfo.value.details["errors"]] == [
         "/calls/0/destination", "/calls/2/source", "/calls/2/destination",
     ]  # fmt: skip
 
 
 def test_wrong_places_are_listed_up_to_a_limit() -> None:
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidDocument) as excinfo:
         decode_snapshot(_body(calls=[call(source=f"shop/{i}") for i in range(100)]))
-    assert [e["pointer"] for e in caught.value.details["errors"]] == [
+    assert [e["pointer"] for e in excinfo.value.details["errors"]] == [
         f"/calls/{i}/source" for i in range(ERRORS_LISTED)
     ]
-    with pytest.raises(InvalidDocument, match="and 99 more") as caught:
+    with pytest.raises(InvalidDocument, match="and 99 more") as excinfo:
         decode_snapshot(_body(calls=[call(p99_latency="slow") for _ in range(100)]))
-    assert len(caught.value.details["errors"]) == ERRORS_LISTED
+    assert len(excinfo.value.details["errors"]) == ERRORS_LISTED
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"observed_at": }'])
 def test_bytes_that_are_not_json(body: bytes) -> None:
-    with pytest.raises(MalformedDocument, match="expected a JSON document") as caught:
+    with pytest.raises(MalformedDocument, match="expected a JSON document") as excinfo:
         decode_snapshot(body)
-    assert problem(caught.value).status == 400
+    assert problem(excinfo.value).status == 400
 
 
 def _flip_byte(packed: bytes, position: int) -> bytes:
@@ -147,7 +147,7 @@ def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reaso
     return Reason(metric=metric, observed=observed, expected=expected, **{"since": NOW - timedelta(minutes=2), **more})
 
 
-def _verdict(**changed: Any) -> Verdict:
+def _verdict(**fields: Any) -> Verdict:
     suspect = Suspect("shop/cart", 0.7, (_reason("p99_latency", 1.2, 0.08), _reason("request_rate", float("nan"), 4)))
     change = NearbyChange(PlannedChange("deploy", "shop/cart", "v2"), NOW - timedelta(seconds=40))
     incident = Incident(
@@ -172,7 +172,7 @@ def _verdict(**changed: Any) -> Verdict:
         "missing_parts": (3,),
         "model_digest": "abc",
     }
-    return Verdict(**{**values, **changed})
+    return Verdict(**{**values, **fields})
 
 
 def test_a_verdict_line_is_one_line_of_json_that_can_be_read() -> None:
@@ -225,7 +225,7 @@ def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) 
     (reason,) = document["suspects"][0]["reasons"]
     assert reason["forecast"] == {"seconds": 2400, "soonest_seconds": 1500, "latest_seconds": latest_seconds}
     read = decode_verdict_line(line)
-    assert [(one.severity, one.recovering) for one in read.notices] == [(Severity.NOTICE, True)]
+    assert [(notice.severity, notice.recovering) for notice in read.notices] == [(Severity.NOTICE, True)]
     assert read.alerts == ()
 
 
@@ -284,7 +284,7 @@ def test_a_stored_verdict_of_an_earlier_version_watches_nothing() -> None:
     for incident in stored["incidents"]:
         del incident["scope"]
     old = VerdictDocument.model_validate_json(json.dumps(stored))
-    assert (old.watching, old.lost, [one.scope for one in old.incidents]) == ([], [], [""])
+    assert (old.watching, old.lost, [incident.scope for incident in old.incidents]) == ([], [], [""])
     assert old.reconstruction is None
     read = decode_verdict_line(json.dumps(stored))
     assert (read.watching, read.lost, read.incidents[0].scope) == ((), (), "")

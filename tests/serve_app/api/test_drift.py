@@ -85,7 +85,7 @@ def test_the_document_has_every_measure_with_its_limit() -> None:
     state = replace(settled_state(), drift=drifted(LATENCY, CALLS))
     document = DriftDocument.model_validate_json(drift_document("shop", state, load()).model_dump_json())
     assert len(document.measures) == len(MEASURES)
-    active = [one for one in document.measures if one.since is not None]
+    active = [measure for measure in document.measures if measure.since is not None]
     assert {(one.reference, one.kind, one.channel) for one in active} == {
         ("training", "values", "service.p50_latency"),
         ("week", "calls", "mesh"),

@@ -36,8 +36,8 @@ def test_another_stream_is_refused(stream: bytes) -> None:
 
 def test_files_of_several_meshes_are_one_table_and_are_replaced_as_a_whole(tmp_path: Path) -> None:
     few = replace(FOUND, mesh="test", services=NAMES[:2], deviations=FOUND.deviations[:2], vectors=VECTORS[:2])
-    for one in (FOUND, few, replace(FOUND, model="c3d4")):
-        write_embeddings(tmp_path / "new", one)
+    for embeddings in (FOUND, few, replace(FOUND, model="c3d4")):
+        write_embeddings(tmp_path / "new", embeddings)
     table = pq.read_table(tmp_path / "new")
     assert table.column_names[:5] == ["mesh", "observed_at", "model", "status", "mesh_score"]
     rows = {(row["mesh"], row["service"]): row for row in table.to_pylist()}

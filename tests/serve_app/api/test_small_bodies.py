@@ -60,12 +60,12 @@ def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None
     """Check the answer to a body. It must be short, and decoding must take little memory."""
     tracemalloc.start()
     try:
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(ServeError) as excinfo:
             decode_snapshot(body, media_type, LIMITS)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    answer = problem(caught.value)
+    answer = problem(excinfo.value)
     assert (answer.status, answer.pointer or "") == (status, pointer or "")
     assert len(answer.model_dump_json()) < 4000, "the wrong value is shown shortened"
     assert most < 2**26 + 4 * len(body)
@@ -106,7 +106,7 @@ def test_every_depth_is_refused(depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "status", "pointer"),
+    ("fields", "status", "pointer"),
     [
         ({"services": {"namespace": [0] * 10**5, "name": [0] * 10**5}}, 422, "/services"),
         ({"services": [{"namespace": "n", "name": LONG}] * 2}, 422, "/services/0/name"),
@@ -115,6 +115,6 @@ def test_every_depth_is_refused(depth: int) -> None:
     ],
     ids=["long columns", "a long name twice", "a long end", "a long field"],
 )
-def test_json_does_not_grow(changed: dict[str, Any], status: int, pointer: str) -> None:
-    document = {"observed_at": AT, "services": [{"namespace": "n", "name": "a"}]} | changed
+def test_json_does_not_grow(fields: dict[str, Any], status: int, pointer: str) -> None:
+    document = {"observed_at": AT, "services": [{"namespace": "n", "name": "a"}]} | fields
     check_refusal(msgspec.json.encode(document), JSON, status, pointer)

@@ -100,18 +100,18 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "changed", "pointer", "words"),
+    ("form", "fields", "pointer", "words"),
     [*((form, *row) for form in FORMS for row in WRONG), *(("JSON", *row) for row in WRONG_TYPES)],
 )
-def test_every_format_reports_the_same_error(form: str, changed: dict[str, Any], pointer: str, words: str) -> None:
+def test_every_format_reports_the_same_error(form: str, fields: dict[str, Any], pointer: str, words: str) -> None:
     media_type, encode = FORMS[form]
     try:
-        body = encode(document(**changed))
+        body = encode(document(**fields))
     except (KeyError, ValueError, IndexError, pa.ArrowException):
         pytest.skip("this form cannot even write it")
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidDocument) as excinfo:
         decode_snapshot(body, media_type)
-    answer = problem(caught.value)
+    answer = problem(excinfo.value)
     assert (answer.status, answer.pointer, answer.errors[0].pointer) == (422, pointer, pointer)
     if form == "JSON" or ("NaN" not in words and "null" not in words):  # forms differ in how they write these two
         assert words in answer.detail
@@ -174,13 +174,13 @@ def test_arrow_of_other_columns_or_types() -> None:
     table = pa.Table.from_pylist([document()])
     with pytest.raises(InvalidDocument, match="'extra' is not a field"):
         decode_snapshot(stream(table.append_column("extra", pa.array([1]))), ARROW)
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidDocument) as excinfo:
         decode_snapshot(stream(table.drop_columns(["services"])), ARROW)
-    assert problem(caught.value).pointer == "/services"
+    assert problem(excinfo.value).pointer == "/services"
     numbers = pa.Table.from_pylist([document(services=[{"namespace": "shop", "name": 7}], calls=[])])
-    with pytest.raises(InvalidDocument) as caught:
+    with pytest.raises(InvalidDocument) as excinfo:
         decode_snapshot(stream(numbers), ARROW)
-    assert problem(caught.value).pointer == "/services/0/name"
+    assert problem(excinfo.value).pointer == "/services/0/name"
 
 
 @pytest.mark.parametrize("place", ["columns", "fields of a struct"])
@@ -213,24 +213,24 @@ def test_several_snapshots_in_one_request_are_refused() -> None:
 def test_limits_hold_in_every_form(form: str, limits: Limits, pointer: str) -> None:
     media_type, encode = FORMS[form]
     assert decode_snapshot(encode(document()), media_type, Limits(max_services=3, max_calls=2)).num_nodes == 3
-    with pytest.raises(DocumentTooLarge) as caught:
+    with pytest.raises(DocumentTooLarge) as excinfo:
         decode_snapshot(encode(document()), media_type, limits)
-    assert (problem(caught.value).status, problem(caught.value).pointer) == (413, pointer)
+    assert (problem(excinfo.value).status, problem(excinfo.value).pointer) == (413, pointer)
 
 
 @pytest.mark.parametrize("media_type", ["text/csv", "application/vnd.msgpack", "application/msgpack"])
 def test_other_media_types_are_refused(media_type: str) -> None:
-    with pytest.raises(UnsupportedMediaType, match=f"expected one of {JSON}, {ARROW}, got") as caught:
+    with pytest.raises(UnsupportedMediaType, match=f"expected one of {JSON}, {ARROW}, got") as excinfo:
         decode_snapshot(b"{}", media_type)
-    assert problem(caught.value).status == 415
+    assert problem(excinfo.value).status == 415
 
 
 @pytest.mark.parametrize("field", ["services", "calls"])
 def test_columns_are_refused_and_the_error_says_where_rows_are_described(field: str) -> None:
     columns = json.dumps(document(**{field: {"error_rate": [1, 1], "p99_latency": [1, 1]}})).encode()
-    with pytest.raises(InvalidDocument, match=r"a list of rows.*SnapshotDocument in /openapi\.json") as caught:
+    with pytest.raises(InvalidDocument, match=r"a list of rows.*SnapshotDocument in /openapi\.json") as excinfo:
         decode_snapshot(columns)
-    assert (problem(caught.value).status, problem(caught.value).pointer) == (422, f"/{field}")
+    assert (problem(excinfo.value).status, problem(excinfo.value).pointer) == (422, f"/{field}")
 
 
 @pytest.mark.parametrize("media_type", MEDIA_TYPES)
@@ -245,9 +245,9 @@ def test_documents_of_the_past_are_still_read(media_type: str) -> None:
 def test_a_service_twice_is_refused_although_a_call_names_it(form: str) -> None:
     media_type, encode = FORMS[form]
     services = [{"namespace": "shop", "name": name} for name in ("frontend", "cart", "db/primary", "frontend")]
-    with pytest.raises(InvalidDocument, match="'shop/frontend' was already given") as caught:
+    with pytest.raises(InvalidDocument, match="'shop/frontend' was already given") as excinfo:
         decode_snapshot(encode(document(services=services)), media_type)
-    assert problem(caught.value).pointer == "/services/3"
+    assert problem(excinfo.value).pointer == "/services/3"
 
 
 SPACED = b'{"observed_at" : "2026-03-01T03:12:00Z", "services" :[{"namespace":"a","name":"b"%s}]}'

@@ -39,7 +39,7 @@ def read(
 
 
 def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
-    (found,) = (one for one in document.metrics if one.metric == metric)
+    (found,) = (history for history in document.metrics if history.metric == metric)
     return {
         name: np.array(getattr(found, name), float)  # null becomes NaN
         for name in ("observed", "expected", "low", "high")
@@ -48,10 +48,10 @@ def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
 
 def test_the_metrics_of_a_service_are_those_of_the_snapshots(seen_mesh: Watched) -> None:
     found = read(seen_mesh, SLOW)
-    assert [one.metric for one in found.metrics] == list(NODE_METRICS)
-    assert [instant(at) for at in found.times] == [instant(one.observed_at) for one in SNAPSHOTS]
+    assert [history.metric for history in found.metrics] == list(NODE_METRICS)
+    assert [instant(at) for at in found.times] == [instant(snapshot.observed_at) for snapshot in SNAPSHOTS]
     for i, metric in enumerate(NODE_METRICS):
-        measured = [one.node_features[one.node_ids.index(SLOW), i] for one in SNAPSHOTS]
+        measured = [snapshot.node_features[snapshot.node_ids.index(SLOW), i] for snapshot in SNAPSHOTS]
         np.testing.assert_allclose(columns(found, metric)["observed"], measured, rtol=1e-4)
     assert (found.state, found.source) == ("scored", None)
     assert found.measured_at == found.observed_at == SNAPSHOTS[-1].observed_at
@@ -66,7 +66,7 @@ def test_a_service_has_its_signals_without_expected_values(tmp_path: Path) -> No
         kept.see(MESH, [SNAPSHOTS[0], replace(SNAPSHOTS[1], signals=(lag, kill))])
         found, other = (read(kept, name) for name in (SLOW, DEPLOYED))
     assert found.signals == {"queue_depth": [None, 5200.0], "oom_kills": [0.0, 1.0]}
-    assert [one.metric for one in found.metrics] == list(NODE_METRICS)
+    assert [history.metric for history in found.metrics] == list(NODE_METRICS)
     assert other.signals == {}
 
 
@@ -100,23 +100,27 @@ def test_callers_and_callees_have_their_rate_errors_and_latency(seen_mesh: Watch
         row, edges = snapshot.node_ids.index(SLOW), snapshot.edge_index
         for mine, theirs, neighbours in ((1, 0, found.callers), (0, 1, found.callees)):
             calls = {snapshot.node_ids[edges[theirs, e]]: e for e in np.flatnonzero(edges[mine] == row)}
-            assert {one.service for one in neighbours} == set(calls)
-            rates = [one.requests_per_second for one in neighbours]
+            assert {neighbour.service for neighbour in neighbours} == set(calls)
+            rates = [neighbour.requests_per_second for neighbour in neighbours]
             assert rates == sorted(rates, reverse=True)
-            for one in neighbours:
-                edge = calls[one.service]
+            for neighbour in neighbours:
+                edge = calls[neighbour.service]
                 values = np.where(snapshot.edge_observed[edge], snapshot.edge_features[edge], np.nan).tolist()
                 near = [None if np.isnan(value) else pytest.approx(value, rel=1e-3, abs=1e-6) for value in values]
-                assert [one.requests_per_second, one.error_rate, one.p99_latency] == [near[0], near[1], near[3]]
-                assert one.requests == pytest.approx(values[0] * SPEC.interval_seconds, rel=1e-3)
-                assert one.deviation is not None
+                assert [neighbour.requests_per_second, neighbour.error_rate, neighbour.p99_latency] == [
+                    near[0],
+                    near[1],
+                    near[3],
+                ]
+                assert neighbour.requests == pytest.approx(values[0] * SPEC.interval_seconds, rel=1e-3)
+                assert neighbour.deviation is not None
         assert found.callers_total == len(found.callers) > 0
 
 
 def test_calls_have_metrics_of_their_own(seen_mesh: Watched) -> None:
     caller = read(seen_mesh, SLOW).callers[0].service
     found = read(seen_mesh, SLOW, caller, DURING)
-    assert [one.metric for one in found.metrics] == list(EDGE_METRICS)
+    assert [history.metric for history in found.metrics] == list(EDGE_METRICS)
     assert (found.service, found.source, found.state) == (SLOW, caller, "scored")
     assert (found.callers, found.callees, found.neighbours_at) == ([], [], None)
     slow = columns(found, "p50_latency")
@@ -128,18 +132,18 @@ def test_calls_have_metrics_of_their_own(seen_mesh: Watched) -> None:
 
 def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen_mesh: Watched) -> None:
     during, after = read(seen_mesh, SLOW, index=DURING), read(seen_mesh, SLOW)
-    (incident,) = (one for one in during.incidents if one.role == "first_suspect")
+    (incident,) = (incident for incident in during.incidents if incident.role == "first_suspect")
     assert incident.open
     assert incident.headline
     assert incident.kind == "slow"
     assert SNAPSHOTS[FAULT_FROM - 2].observed_at <= incident.since <= SNAPSHOTS[FAULT_FROM + 7].observed_at
     assert incident.last > SNAPSHOTS[FAULT_TO - 1].observed_at, "its end, which is known by now"
-    assert [one.id for one in after.incidents] == [one.id for one in during.incidents]
-    assert not any(one.open for one in after.incidents)
+    assert [incident.id for incident in after.incidents] == [incident.id for incident in during.incidents]
+    assert not any(incident.open for incident in after.incidents)
     assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
     listed = {
         caller.service: [
-            incident.id in {one.id for one in panel.incidents}
+            incident.id in {incident.id for incident in panel.incidents}
             for panel in (
                 read(seen_mesh, SLOW, caller.service, DURING),
                 read(seen_mesh, caller.service, index=DURING),
@@ -153,13 +157,13 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen
 
 def test_incidents_from_before_the_kept_snapshots_are_listed_too(watched_mesh: Watched) -> None:
     """A week later, when no kept verdict has them."""
-    later = [replace(one, observed_at=one.observed_at + timedelta(days=7)) for one in SNAPSHOTS[:12]]
+    later = [replace(snapshot, observed_at=snapshot.observed_at + timedelta(days=7)) for snapshot in SNAPSHOTS[:12]]
     watched_mesh.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
-    (incident,) = (one for one in read(watched_mesh, SLOW).incidents if one.role == "first_suspect")
+    (incident,) = (incident for incident in read(watched_mesh, SLOW).incidents if incident.role == "first_suspect")
     watched_mesh.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
     found = read(watched_mesh, SLOW)
     inside = {*json.loads(watched_mesh.incidents.detail(MESH, incident.id))["affected"]}
-    caller = next(one.service for one in found.callers if one.service in inside)
+    caller = next(caller.service for caller in found.callers if caller.service in inside)
     affected, calls = read(watched_mesh, caller), read(watched_mesh, SLOW, caller)
     calm = read(watched_mesh, DEPLOYED)
     (earlier,) = (one for one in found.incidents if one.id == incident.id)
@@ -167,15 +171,15 @@ def test_incidents_from_before_the_kept_snapshots_are_listed_too(watched_mesh: W
     assert earlier.headline
     assert earlier.last < found.times[0]
     assert not earlier.open
-    assert incident.id in {one.id for one in affected.incidents}
-    assert incident.id in {one.id for one in calls.incidents}
-    assert incident.id not in {one.id for one in calm.incidents}
+    assert incident.id in {incident.id for incident in affected.incidents}
+    assert incident.id in {incident.id for incident in calls.incidents}
+    assert incident.id not in {incident.id for incident in calm.incidents}
 
 
 def test_a_change_is_listed_at_its_service_only(seen_mesh: Watched) -> None:
-    (change,) = (one for one in read(seen_mesh, DEPLOYED).changes if one.kind == "deploy")
+    (change,) = (change for change in read(seen_mesh, DEPLOYED).changes if change.kind == "deploy")
     assert (change.service, change.at) == (DEPLOYED, SNAPSHOTS[25].observed_at)
-    assert all(one.service == SLOW for one in read(seen_mesh, SLOW).changes)
+    assert all(change.service == SLOW for change in read(seen_mesh, SLOW).changes)
 
 
 def test_a_kubernetes_event_is_listed_once(watched_mesh: Watched) -> None:
@@ -184,21 +188,21 @@ def test_a_kubernetes_event_is_listed_once(watched_mesh: Watched) -> None:
     other = replace(event, service=DEPLOYED)
     watched_mesh.see(MESH, SNAPSHOTS[:DURING], events=(event, other))
     found = read(watched_mesh, SLOW).events
-    assert [(one.kind, one.service, one.count) for one in found] == [("BackOff", SLOW, 3)]
+    assert [(event.kind, event.service, event.count) for event in found] == [("BackOff", SLOW, 3)]
 
 
 def test_mutes_in_force_are_those_of_the_service(watched_mesh: Watched) -> None:
     namespace = SLOW.split("/")[0]
     policies = (ServicePolicy(f"{namespace}/*", mute="a migration"), ServicePolicy("elsewhere/*", mute="another one"))
-    watched_mesh.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:14]])
-    assert [one.reason for one in read(watched_mesh, SLOW).muted] == ["a migration"]
+    watched_mesh.see(MESH, [replace(snapshot, policies=policies) for snapshot in SNAPSHOTS[:14]])
+    assert [mute.reason for mute in read(watched_mesh, SLOW).muted] == ["a migration"]
     other = next(name for name in SNAPSHOTS[0].node_ids if not name.startswith(f"{namespace}/"))
     assert read(watched_mesh, other).muted == []
 
 
 def test_the_owner_is_that_of_the_settings_else_of_the_snapshot(watched_mesh: Watched) -> None:
     policies = (ServicePolicy(f"{SLOW.split('/')[0]}/*", owner=Owner("checkout", "#checkout")),)
-    watched_mesh.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:12]])
+    watched_mesh.see(MESH, [replace(snapshot, policies=policies) for snapshot in SNAPSHOTS[:12]])
     assert (read(watched_mesh, SLOW).team, read(watched_mesh, SLOW).contact) == ("checkout", "#checkout")
     watched_mesh.owners = (("*/*", Owner("platform")),)
     assert (read(watched_mesh, SLOW).team, read(watched_mesh, SLOW).contact) == ("platform", "")
@@ -216,22 +220,22 @@ def test_a_service_without_telemetry_or_without_a_score_says_so(watched_mesh: Wa
     watched_mesh.see(MESH, SNAPSHOTS[:8])
     assert read(watched_mesh, SLOW).state == "warming_up"
     watched_mesh.see(MESH, SNAPSHOTS[8:20])
-    watched_mesh.see(MESH, [without_service(one, silent=SLOW) for one in SNAPSHOTS[20:23]])
+    watched_mesh.see(MESH, [without_service(snapshot, silent=SLOW) for snapshot in SNAPSHOTS[20:23]])
     silent = read(watched_mesh, SLOW)
     assert (silent.state, silent.measured_at) == ("silent", SNAPSHOTS[19].observed_at)
     assert np.isnan(columns(silent, "p99_latency")["observed"][-3:]).all()
     assert silent.requests is None
-    watched_mesh.see(MESH, [without_service(one, without=SLOW) for one in SNAPSHOTS[23:26]])
+    watched_mesh.see(MESH, [without_service(snapshot, without=SLOW) for snapshot in SNAPSHOTS[23:26]])
     absent = read(watched_mesh, SLOW)
     assert (absent.state, absent.deviation) == ("absent", None)
     assert absent.neighbours_at == SNAPSHOTS[22].observed_at
     assert absent.callers
-    assert all(one.deviation is None for one in absent.callers)
+    assert all(caller.deviation is None for caller in absent.callers)
     assert read(watched_mesh, SLOW, index=19).state == "scored"
 
 
 def test_links_lead_to_the_time_of_the_open_incident(seen_mesh: Watched) -> None:
-    (incident,) = (one for one in read(seen_mesh, SLOW, index=DURING).incidents if one.open)
+    (incident,) = (incident for incident in read(seen_mesh, SLOW, index=DURING).incidents if incident.open)
     namespace, name = SLOW.split("/")
     to = round(1000 * SNAPSHOTS[DURING].observed_at.timestamp())
     start = round(1000 * (incident.since - LEAD).timestamp())

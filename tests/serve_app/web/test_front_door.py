@@ -10,7 +10,7 @@ import pytest
 
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
 from serve_app.web.documents import MapFrontDoor, MetricHistory
-from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, outside, way_in
+from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, snapshots_outside, way_in
 from serve_app.web.graph.propagation import spread
 from tests.builders import AT, mesh_of
 
@@ -41,17 +41,17 @@ def door(
         (snapshot(first).observed_at, None if end is None else snapshot(end).observed_at) for first, end in incidents
     ]
     return MapFrontDoor.model_validate_json(
-        msgspec.json.encode(front_door(snapshots, known, outside(snapshots[:-1], periods)))
+        msgspec.json.encode(front_door(snapshots, known, snapshots_outside(snapshots[:-1], periods)))
     )
 
 
 def errors_of(found: MapFrontDoor) -> MetricHistory:
-    return next(one for one in found.metrics if one.metric == "error_rate")
+    return next(history for history in found.metrics if history.metric == "error_rate")
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
     found = door(snapshot(0))
-    observed = {one.metric: one.observed for one in found.metrics}
+    observed = {history.metric: history.observed for history in found.metrics}
     assert observed["request_rate"] == [70.0]
     assert observed["error_rate"] == [pytest.approx((60 * 0.01 + 10 * 0.5) / 70, rel=1e-3)]
     assert observed["p99_latency"] == [pytest.approx((60 * 0.2 + 10 * 0.9) / 70, rel=1e-3)]
@@ -79,8 +79,8 @@ def test_usual_leaves_out_incidents_that_are_over() -> None:
 
 def test_if_every_service_is_called_all_requests_count() -> None:
     circle = mesh_of(["a/x", "a/y"], {("a/x", "a/y"): 1.0, ("a/y", "a/x"): 2.0})
-    assert [one.observed for one in door(circle).metrics] == [[3.0], [None], [None]]
-    assert [one.observed for one in door(mesh_of(["a/x", "a/y"])).metrics] == [[None]] * 3
+    assert [history.observed for history in door(circle).metrics] == [[3.0], [None], [None]]
+    assert [history.observed for history in door(mesh_of(["a/x", "a/y"])).metrics] == [[None]] * 3
 
 
 def test_an_entry_point_that_is_called_counts_if_it_is_known() -> None:

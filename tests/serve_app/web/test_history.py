@@ -47,16 +47,19 @@ def test_columns_match_the_verdicts(seen_mesh: Watched, verdicts: list[dict[str,
 def test_an_incident_spans_its_first_to_its_last_snapshot(seen_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     opened = [(verdict, incident) for verdict in verdicts for incident in verdict["incidents"]]
     incidents = read_timeline(seen_mesh).incidents
-    assert [one.id for one in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
+    assert [incident.id for incident in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
     assert incidents
-    for one in incidents:
-        mine = [(verdict, incident) for verdict, incident in opened if incident["id"] == one.id]
-        assert (instant(one.first), instant(one.last)) == (mine[0][0]["observed_at"], mine[-1][0]["observed_at"])
+    for incident_row in incidents:
+        mine = [(verdict, incident) for verdict, incident in opened if incident["id"] == incident_row.id]
+        assert (instant(incident_row.first), instant(incident_row.last)) == (
+            mine[0][0]["observed_at"],
+            mine[-1][0]["observed_at"],
+        )
         strongest = max(incident["score"] for _, incident in mine)
         named = {i["suspects"][0]["service"] for _, i in mine if i["score"] == strongest and i["suspects"]}
-        assert one.service in named
-        assert one.severity == mine[-1][1]["severity"]
-    assert SLOW in {one.service for one in incidents}
+        assert incident_row.service in named
+        assert incident_row.severity == mine[-1][1]["severity"]
+    assert SLOW in {incident.service for incident in incidents}
 
 
 def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
@@ -69,7 +72,7 @@ def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() 
 
     records = [document(1, 4.0, "shop/a"), document(2, 9.0, "shop/db"), document(3, 5.0, "shop/a")]
     found = TimelineDocument.model_validate_json(timeline(records, SNAPSHOTS))
-    assert [(one.service, one.score) for one in found.incidents] == [("shop/db", 9.0)]
+    assert [(incident.service, incident.score) for incident in found.incidents] == [("shop/db", 9.0)]
     assert (found.missing_parts, found.threshold, found.milliseconds) == ([2] * 3, [None] * 3, [None] * 3)
     (unexplained,) = TimelineDocument.model_validate_json(timeline([document(4, 4.0)], SNAPSHOTS)).incidents
     assert unexplained.service == "shop/web", "without suspects, the first affected service is shown"
@@ -82,10 +85,10 @@ def test_changes_belong_to_the_listed_snapshots(seen_mesh: Watched) -> None:
         for change in snapshot.changes
     ]
     assert announced
-    found = [(one.at, one.kind, one.service, one.reason) for one in read_timeline(seen_mesh).changes]
+    found = [(change.at, change.kind, change.service, change.reason) for change in read_timeline(seen_mesh).changes]
     assert found == announced
     later = instant(announced[0][0])
-    assert all(one.at > announced[0][0] for one in read_timeline(seen_mesh, since=later).changes)
+    assert all(change.at > announced[0][0] for change in read_timeline(seen_mesh, since=later).changes)
 
 
 def test_since_and_limit_make_pages_that_join(seen_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
@@ -103,7 +106,7 @@ def test_times_with_fractions_have_the_format_of_verdicts(seen_mesh: Watched) ->
     (verdict, *_) = seen_mesh.see("fractions", late)
     document = TimelineDocument.model_validate_json(seen_mesh.viewing.timeline("fractions", None, 10))
     assert instant(document.observed_at[0]) == verdict["observed_at"]
-    assert {one.at for one in document.changes} == {s.observed_at for s in late if s.changes}
+    assert {change.at for change in document.changes} == {s.observed_at for s in late if s.changes}
 
 
 def part(snapshot: MeshSnapshot, *, is_platform: bool) -> MeshSnapshot:

@@ -66,7 +66,7 @@ def failing(caller: str = "", callee: str = "", space: str = "") -> MeshSnapshot
     def errors(source: str, destination: str) -> float:
         if is_bad(source, destination):
             return 0.4
-        return 0.2 if source == "edge/gateway" and any(is_bad(destination, one) for one in CALLEES) else 0.0
+        return 0.2 if source == "edge/gateway" and any(is_bad(destination, callee) for callee in CALLEES) else 0.0
 
     return values(errors, usual, 2)
 

@@ -49,7 +49,7 @@ def recording(snapshots: int, *faults: tuple[int, int]) -> list[MeshSnapshot]:
 
 
 def later(snapshots: Sequence[MeshSnapshot], days: float) -> list[MeshSnapshot]:
-    return [replace(one, observed_at=one.observed_at + timedelta(days=days)) for one in snapshots]
+    return [replace(snapshot, observed_at=snapshot.observed_at + timedelta(days=days)) for snapshot in snapshots]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def detail(watched_mesh: Watched, incident: str) -> ArchivedIncidentDocument:
 def times_of(watched_mesh: Watched, incident: str, *, is_open: bool = False) -> list[str]:
     """The times of the archived moments of an incident, or of those when it was open."""
     moments = watched_mesh.incidents.archived_moments(MESH, incident)
-    return [instant(one.verdict.observed_at) for one in moments if one.verdict.incidents or not is_open]
+    return [instant(moment.verdict.observed_at) for moment in moments if moment.verdict.incidents or not is_open]
 
 
 def report(watched_mesh: Watched, incident: str) -> str:
@@ -93,22 +93,25 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
     verdicts = watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
     strongest = max(
-        (one for verdict in verdicts for one in verdict["incidents"]), key=lambda one: (one["score"], one["severity"])
+        (incident for verdict in verdicts for incident in verdict["incidents"]),
+        key=lambda row: (row["score"], row["severity"]),
     )
     document = detail(watched_mesh, incident.id)
     seen = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
     assert (document.headline, document.score, document.kind) == (strongest["headline"], strongest["score"], "failing")
-    assert [one.service for one in document.suspects] == [one["service"] for one in strongest["suspects"]]
+    assert [suspect.service for suspect in document.suspects] == [
+        suspect["service"] for suspect in strongest["suspects"]
+    ]
     assert document.suspects[0].service == CULPRIT
     assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
     assert document.until is not None
     assert instant(document.until) > seen[-1]
-    archived = [one.snapshot for one in watched_mesh.incidents.archived_moments(MESH, incident.id)]
+    archived = [moment.snapshot for moment in watched_mesh.incidents.archived_moments(MESH, incident.id)]
     around, whole = (
         next(one for one in of if one.observed_at == document.strongest_at) for of in (archived, snapshots)
     )
     assert 5 < around.num_nodes < whole.num_nodes
-    assert {one.service for one in document.suspects} <= set(around.node_ids)
+    assert {suspect.service for suspect in document.suspects} <= set(around.node_ids)
     rows = [whole.node_ids.index(name) for name in around.node_ids]
     np.testing.assert_array_equal(around.node_features, whole.node_features[rows])  # exactly as measured
 
@@ -127,15 +130,15 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
 def test_series_are_those_of_the_time_of_the_incident(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    kept = [one.snapshot for one in watched_mesh.incidents.archived_moments(MESH, incident.id)]
-    times = [one.observed_at for one in snapshots]
-    rows = [times.index(one.observed_at) for one in kept]
+    kept = [moment.snapshot for moment in watched_mesh.incidents.archived_moments(MESH, incident.id)]
+    times = [snapshot.observed_at for snapshot in snapshots]
+    rows = [times.index(snapshot.observed_at) for snapshot in kept]
     assert rows == list(range(rows[0], rows[-1] + 1))  # nothing is left out of a short incident
     assert rows[0] <= BEGIN - 20
     assert rows[-1] >= END
-    for row, one in zip(rows, kept, strict=True):
-        place, whole = one.node_ids.index(CULPRIT), snapshots[row].node_ids.index(CULPRIT)
-        np.testing.assert_allclose(one.node_features[place], snapshots[row].node_features[whole], rtol=1e-3)
+    for row, snapshot in zip(rows, kept, strict=True):
+        place, whole = snapshot.node_ids.index(CULPRIT), snapshots[row].node_ids.index(CULPRIT)
+        np.testing.assert_allclose(snapshot.node_features[place], snapshots[row].node_features[whole], rtol=1e-3)
 
 
 def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
@@ -143,11 +146,11 @@ def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapsh
     newest = verdicts[-1]["incidents"]
     assert newest
     shown = json.loads(open_now(watched_mesh).model_dump_json())["incidents"]
-    assert [{key: one[key] for key in newest[0]} for one in shown] == newest
-    assert all(one["opened_at"] and one["until"] is None and one["feedback"] is None for one in shown)
-    assert [one.id for one in all_of(watched_mesh).incidents] == [one["id"] for one in newest]
+    assert [{key: row[key] for key in newest[0]} for row in shown] == newest
+    assert all(row["opened_at"] and row["until"] is None and row["feedback"] is None for row in shown)
+    assert [incident.id for incident in all_of(watched_mesh).incidents] == [row["id"] for row in newest]
     document = detail(watched_mesh, newest[0]["id"])
-    highest = max(one["score"] for verdict in verdicts for one in verdict["incidents"])
+    highest = max(incident["score"] for verdict in verdicts for incident in verdict["incidents"])
     assert (document.score, document.until) == (highest, None)
     assert times_of(watched_mesh, newest[0]["id"])[-1] == verdicts[-1]["observed_at"]
     for unlike in ({"kind": "gone"}, {"severity": 0}, {"services": ("shop/nobody",)}):
@@ -158,7 +161,7 @@ def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapsh
 
 def test_an_incident_that_outlives_the_window_is_kept_whole(watched_mesh: Watched) -> None:
     verdicts = watched_mesh.see(MESH, recording(30 + 4 * SHORT, (30, 20 + 3 * SHORT)), window=SHORT)
-    (incident,) = [one for one in all_of(watched_mesh).incidents if one.suspects[0].service == CULPRIT]
+    (incident,) = [incident for incident in all_of(watched_mesh).incidents if incident.suspects[0].service == CULPRIT]
     seen = [(v["observed_at"], one["score"]) for v in verdicts for one in v["incidents"] if one["id"] == incident.id]
     assert len(seen) > 2 * SHORT
     document = detail(watched_mesh, incident.id)
@@ -181,7 +184,7 @@ def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapsho
     )
     steps = MeshSteps(watched_mesh.meshes)
     given = [ActionDocument(kind=kind, text="drained <it>") for kind in (ActionKind.NOTE, ActionKind.DONE)]
-    _, helped = [asyncio.run(steps.add_action(MESH, first.id, one, "alice")) for one in given]
+    _, helped = [asyncio.run(steps.add_action(MESH, first.id, action, "alice")) for action in given]
     days = (2, 5)
     for day in days:
         watched_mesh.see(MESH, later(snapshots if day != days[-1] else snapshots[: END - 5], day))
@@ -245,7 +248,7 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
         assert np.array_equal(after.node_filters, state.node_filters)
         assert np.array_equal(after.edge_filters, state.edge_filters)
         verdicts = restarted.see(MESH, snapshots[BEGIN + 6 : BEGIN + 14])
-        assert [one["incidents"] for one in verdicts] == [[]] * 8, "the same level raises no further alert"
+        assert [verdict["incidents"] for verdict in verdicts] == [[]] * 8, "the same level raises no further alert"
         ended = detail(restarted, incident.id)
         assert (ended.actions, ended.until, ended.ended_unseen) == ([kept], snapshots[BEGIN + 6].observed_at, False)
     with pytest.raises(UnknownIncident, match="expected an open incident"):
@@ -288,13 +291,14 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
     def with_younger(window: Iterable[MeshSnapshot], verdicts: Iterable[StoredVerdict]) -> list[ScoredSnapshot]:
         """As if all verdicts but the newest had another incident at the same services."""
         *before, newest = match_verdicts(window, verdicts)
-        known = [(one, one.find(incident.id)) for one in before]
+        known = [(moment, moment.find(incident.id)) for moment in before]
         more = [[{**mine, "id": "younger", "since": since}] if mine else [] for _, mine in known]
         twins = [
-            one.fields | {"incidents": [*one.fields["incidents"], *two]} for one, two in zip(before, more, strict=True)
+            moment.fields | {"incidents": [*moment.fields["incidents"], *two]}
+            for moment, two in zip(before, more, strict=True)
         ]
         return [
-            *(with_verdict(one, fields) for one, fields in zip(before, twins, strict=True)),
+            *(with_verdict(moment, fields) for moment, fields in zip(before, twins, strict=True)),
             newest,
         ]
 
@@ -359,7 +363,7 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     assert (kept.effect, kept.given_by, kept.note, kept.page_levels) == ("recorded", "alice", "nightly batch", {})
     assert watched_mesh.meshes.load_state(MESH).memory == before, "no level, threshold or ranking changes"
     assert detail(watched_mesh, incident.id).feedback == kept
-    assert [one.feedback for one in all_of(watched_mesh).incidents] == [kept]
+    assert [incident.feedback for incident in all_of(watched_mesh).incidents] == [kept]
     revision = watched_mesh.store.revision(MESH)
     assert asyncio.run(steps.add_feedback(MESH, said, "bob")) == kept
     assert watched_mesh.store.revision(MESH) == revision, "repeated feedback writes nothing"
@@ -372,9 +376,9 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     assert detail(watched_mesh, incident.id).feedback is None
     with pytest.raises(UnknownIncident):
         asyncio.run(steps.withdraw_feedback(MESH, incident.id))
-    with pytest.raises(UnknownIncident) as caught:
+    with pytest.raises(UnknownIncident) as excinfo:
         asyncio.run(steps.add_feedback(MESH, said.model_copy(update={"incident": "nothing"}), ""))
-    assert caught.value.details["pointer"] == "/incident"
+    assert excinfo.value.details["pointer"] == "/incident"
 
 
 def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
@@ -429,8 +433,10 @@ def test_incidents_are_found_by_the_team_of_their_first_suspect(
     watched_mesh.see(MESH, snapshots[BEGIN + 6 :])
     watched_mesh.owners = (("*/*", Owner("platform")),)
     watched_mesh.see(MESH, later(snapshots, 1))
-    ids = [one.id for one in all_of(watched_mesh).incidents]
-    by_team = {team: [one.id for one in of_team(watched_mesh, team, True)] for team in ("checkout", "platform", "x")}
+    ids = [incident.id for incident in all_of(watched_mesh).incidents]
+    by_team = {
+        team: [incident.id for incident in of_team(watched_mesh, team, True)] for team in ("checkout", "platform", "x")
+    }
     assert len(ids) == 2
     assert by_team == {"platform": ids[:1], "checkout": ids[1:], "x": []}  # as of its time
     (mesh,) = watched_mesh.meshes.gauges()

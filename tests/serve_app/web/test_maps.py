@@ -118,8 +118,8 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     }
     hops = {
         name: [(drawn.nodes.name[drawn.edges.source[e]], step, down) for e, step, down in zip(*columns, strict=True)]
-        for name, one in drawn.spread.items()
-        if (columns := (one.edge, one.step, one.is_down))
+        for name, spread in drawn.spread.items()
+        if (columns := (spread.edge, spread.step, spread.is_down))
     }
     assert hops == {"worse": [("pay/card", 1, False)], "other": [("shop/cart", 1, True)]}
 

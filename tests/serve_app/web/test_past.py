@@ -60,11 +60,11 @@ def test_a_range_of_kept_snapshots_has_each_of_them(watched_mesh: Watched, snaps
     kept = snapshots[-WINDOW + 10 :]
     read = read_range(watched_mesh, kept[0].observed_at, kept[-1].observed_at)
     assert (read.source, read.step_seconds) == ("snapshots", SPEC.interval_seconds)
-    assert read.observed_at == [one.observed_at for one in kept]
+    assert read.observed_at == [snapshot.observed_at for snapshot in kept]
     assert read.mesh.score == pytest.approx(
-        [one["mesh_score"] for one in watched_mesh.verdicts[-len(kept) :]], abs=1e-3
+        [verdict["mesh_score"] for verdict in watched_mesh.verdicts[-len(kept) :]], abs=1e-3
     )
-    assert read.mesh.status == [one["status"] for one in watched_mesh.verdicts[-len(kept) :]]
+    assert read.mesh.status == [verdict["status"] for verdict in watched_mesh.verdicts[-len(kept) :]]
     assert read.service is None
 
 
@@ -75,22 +75,22 @@ def test_a_range_of_the_past_has_the_means_of_minutes(watched_mesh: Watched, sna
     assert (read.source, read.step_seconds) == ("archive", 60)
     assert read.service is not None
     by_minute: dict[datetime, list[MeshSnapshot]] = {}
-    for one in snapshots:
-        by_minute.setdefault(one.observed_at.replace(second=0, microsecond=0), []).append(one)
+    for snapshot in snapshots:
+        by_minute.setdefault(snapshot.observed_at.replace(second=0, microsecond=0), []).append(snapshot)
     whole = [at for at in read.observed_at if at in by_minute]
     assert len(whole) == len(read.observed_at) >= 40
     for at, value, score in zip(
         read.observed_at, read.service.metrics["request_rate"].values, read.mesh.highest_score, strict=True
     ):
-        rows = [one.node_ids.index(name) for one in by_minute[at]]
+        rows = [snapshot.node_ids.index(name) for snapshot in by_minute[at]]
         observed = [
-            float(one.node_features[row, NodeMetric.REQUEST_RATE])
-            for one, row in zip(by_minute[at], rows, strict=True)
-            if one.node_observed[row, NodeMetric.REQUEST_RATE]
+            float(snapshot.node_features[row, NodeMetric.REQUEST_RATE])
+            for snapshot, row in zip(by_minute[at], rows, strict=True)
+            if snapshot.node_observed[row, NodeMetric.REQUEST_RATE]
         ]
         assert value == (pytest.approx(np.mean(observed), rel=ROUNDED) if observed else None)
-        times = {instant(one.observed_at) for one in by_minute[at]}
-        verdicts = [one["mesh_score"] for one in watched_mesh.verdicts if one["observed_at"] in times]
+        times = {instant(snapshot.observed_at) for snapshot in by_minute[at]}
+        verdicts = [verdict["mesh_score"] for verdict in watched_mesh.verdicts if verdict["observed_at"] in times]
         assert score == pytest.approx(max(verdicts), abs=1e-3)
     assert {"anomalous"} <= set(read.mesh.status)
 
@@ -101,7 +101,7 @@ def test_a_gap_stays_a_gap_and_a_spike_stays_a_spike(watched_mesh: Watched, snap
     fine, coarse = (read_range(watched_mesh, begin, end, points, Subject(CULPRIT)) for points in (2000, 20))
     assert len(coarse.observed_at) <= 20 < len(fine.observed_at) <= 2000
     assert [at for at, score in zip(fine.observed_at, fine.mesh.score, strict=True) if score is None]
-    highest = max(one["mesh_score"] for one in watched_mesh.verdicts)
+    highest = max(verdict["mesh_score"] for verdict in watched_mesh.verdicts)
     for read in (fine, coarse):
         assert max(score for score in read.mesh.highest_score if score is not None) == pytest.approx(highest, abs=1e-3)
         assert read.service is not None
@@ -118,13 +118,13 @@ def test_a_gap_stays_a_gap_and_a_spike_stays_a_spike(watched_mesh: Watched, snap
 
 def test_a_range_has_its_incidents_and_changes(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     read = read_range(watched_mesh, snapshots[0].observed_at, snapshots[-1].observed_at)
-    assert CULPRIT in {one.service for one in read.incidents}
-    announced = [(one.observed_at, change.service) for one in snapshots for change in one.changes]
+    assert CULPRIT in {incident.service for incident in read.incidents}
+    announced = [(snapshot.observed_at, change.service) for snapshot in snapshots for change in snapshot.changes]
     assert announced
-    assert [(one.at, one.service) for one in read.changes] == announced
-    assert CULPRIT in [one.service for one in read.unusual[:3]]
-    assert [one.highest_score for one in read.unusual] == sorted(
-        (one.highest_score for one in read.unusual), reverse=True
+    assert [(change.at, change.service) for change in read.changes] == announced
+    assert CULPRIT in [row.service for row in read.unusual[:3]]
+    assert [row.highest_score for row in read.unusual] == sorted(
+        (row.highest_score for row in read.unusual), reverse=True
     )
     before = read_range(watched_mesh, snapshots[0].observed_at, snapshots[30].observed_at)
     assert (before.incidents, before.changes) == ([], [])

@@ -63,9 +63,9 @@ def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredS
     return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
 
 
-def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **changed: Any) -> ScoredSnapshot:
-    """Return a moment with these incidents in its verdict; ``changed``: other fields."""
-    verdict = moment.verdict.model_copy(update={"incidents": [*incidents], **changed})
+def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **fields: Any) -> ScoredSnapshot:
+    """Return a moment with these incidents in its verdict; ``fields``: other fields."""
+    verdict = moment.verdict.model_copy(update={"incidents": [*incidents], **fields})
     return ScoredSnapshot.of(moment.snapshot, moment.deviations, verdict)
 
 
@@ -239,7 +239,7 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[S
     cut = [m for m in moments if m.verdict.observed_at <= case.last]
     assert find("shop", cut).ended is None
     assert "recovering in the last snapshot" in read(report("shop", cut, made_at=MADE))
-    (newest,) = [one for one in cut[-1].verdict.incidents if one.id == case.incident.id]
+    (newest,) = [incident for incident in cut[-1].verdict.incidents if incident.id == case.incident.id]
     unseen = newest.model_copy(update={"kind": "telemetry_missing"})
     silent = [*cut[:-1], judge(cut[-1], unseen)]
     assert "state unknown: no telemetry in the last snapshot" in read(report("shop", silent, made_at=MADE))
@@ -334,8 +334,8 @@ def test_windows_are_short_and_include_the_strongest_moment(
     assert window is not None
     assert window.incident == whole.incident
     assert len(window.moments) <= 45
-    assert any(one is whole.worst for one in window.moments)
-    times = [one.verdict.observed_at for one in window.moments]
+    assert any(moment is whole.worst for moment in window.moments)
+    times = [moment.verdict.observed_at for moment in window.moments]
     assert times == sorted(set(times))
     assert sum(time < whole.incident.since for time in times) >= 3
     assert worst_window(iter(moments), lambda _: False) is None
@@ -381,7 +381,7 @@ def with_second_incident(moments: list[ScoredSnapshot]) -> list[ScoredSnapshot]:
     def add(moment: ScoredSnapshot) -> ScoredSnapshot:
         first = moment.verdict.incidents[:1]
         second = [
-            one.model_copy(update={"id": "second", "severity": "minor", "headline": "the second"}) for one in first
+            row.model_copy(update={"id": "second", "severity": "minor", "headline": "the second"}) for row in first
         ]
         return judge(moment, *first, *second)
 
@@ -390,7 +390,7 @@ def with_second_incident(moments: list[ScoredSnapshot]) -> list[ScoredSnapshot]:
 
 def test_incidents_that_are_open_at_once_are_chapters_of_one_report(moments: list[ScoredSnapshot]) -> None:
     both = with_second_incident(moments)
-    (first,) = {one.id for moment in moments for one in moment.verdict.incidents}
+    (first,) = {incident.id for moment in moments for incident in moment.verdict.incidents}
     before = SeenBeforeDocument(times=1, last=MADE, incidents=["i"], text="Seen before: once")
     second = ArchivedIncidentDocument.from_object(both[-1].verdict.incidents[-1], seen_before=before)
     html = report("shop", both, archived={"second": second}, made_at=MADE)
@@ -462,7 +462,10 @@ def test_a_report_says_what_to_do(moments: list[ScoredSnapshot]) -> None:
 
 def test_the_team_of_an_incident_is_at_the_top(moments: list[ScoredSnapshot]) -> None:
     def own(moment: ScoredSnapshot) -> ScoredSnapshot:
-        owned = [one.model_copy(update={"team": "<store>", "contact": "#store"}) for one in moment.verdict.incidents]
+        owned = [
+            incident.model_copy(update={"team": "<store>", "contact": "#store"})
+            for incident in moment.verdict.incidents
+        ]
         return judge(moment, *owned)
 
     owned = [own(moment) for moment in moments]

@@ -14,7 +14,7 @@ START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 def test_times_below_an_axis_are_round_and_have_room(minutes: int, first: str) -> None:
     scale = Scale(0, 60 * minutes, 46, 892)
     labels = instants(START, START + timedelta(minutes=minutes), scale)
-    assert labels[0] == (pytest.approx(scale.one(405 if first == "22:10" else 7005)), first)
+    assert labels[0] == (pytest.approx(scale.pixel(405 if first == "22:10" else 7005)), first)
     assert 4 <= len(labels) <= 846 / LABEL_WIDTH
     assert min(b - a for (a, _), (b, _) in pairwise(labels)) >= LABEL_WIDTH
 
@@ -29,5 +29,5 @@ def test_times_below_an_axis_are_round_and_have_room(minutes: int, first: str) -
 )
 def test_ticks_are_round_and_inside(scale: Scale, ticks: list[float]) -> None:
     assert scale.ticks() == pytest.approx(ticks)
-    assert scale.one(scale.low) == pytest.approx(scale.start)
-    assert scale.one(scale.high) == pytest.approx(scale.end)
+    assert scale.pixel(scale.low) == pytest.approx(scale.start)
+    assert scale.pixel(scale.high) == pytest.approx(scale.end)

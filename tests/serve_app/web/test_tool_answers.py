@@ -24,7 +24,7 @@ def details(seen_mesh: Watched) -> bytes:
 
 def test_the_question_is_about_the_incident(seen_mesh: Watched) -> None:
     found = details(seen_mesh)
-    (incident,) = (one for one in DetailsDocument.model_validate_json(found).incidents if one.open)
+    (incident,) = (incident for incident in DetailsDocument.model_validate_json(found).incidents if incident.open)
     subject = subject_of(found, MESH)
     assert (subject.mesh, subject.service, subject.incident) == (MESH, SLOW, incident.id)
     past, live = (question_of(subject, is_live=is_live) for is_live in (False, True))
@@ -35,8 +35,8 @@ def test_the_question_is_about_the_incident(seen_mesh: Watched) -> None:
 
 def test_the_range_of_a_long_incident_has_a_limit(seen_mesh: Watched) -> None:
     found = json.loads(details(seen_mesh))
-    for one in found["incidents"]:
-        one["since"] = (DURING - timedelta(days=3)).isoformat()
+    for incident in found["incidents"]:
+        incident["since"] = (DURING - timedelta(days=3)).isoformat()
     question = question_of(subject_of(json.dumps(found).encode(), MESH), is_live=False)
     assert question.end - question.start == MAX_RANGE
 

@@ -151,12 +151,12 @@ def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched)
 def test_the_usual_values_of_the_front_door_leave_out_an_incident_that_is_over(watched_mesh: Watched) -> None:
     entry = next(name for name in Simulator(SPEC).node_ids if name.split("/")[1].startswith(GATEWAYS))
     verdicts = watched_mesh.see(MESH, recording(80, Fault("error_burst", entry, 40, 50, 0.9)))
-    opened = [one["observed_at"] for one in verdicts if one["incidents"]]
+    opened = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
     assert opened
     assert not verdicts[-1]["incidents"]
     door = read_map(watched_mesh).front_door
     assert door is not None
-    errors = next(one for one in door.metrics if one.metric == "error_rate")
+    errors = next(history for history in door.metrics if history.metric == "error_rate")
     during = [value for at, value in zip(door.times, errors.observed, strict=True) if instant(at) in opened]
     assert max(value for value in during if value is not None) > 5 * (errors.high[-1] or 0)
 
@@ -169,8 +169,8 @@ def test_in_an_incident_longer_than_the_window_the_stored_minutes_before_it_are_
     assert datetime.fromisoformat(incident["since"]) < made[-window].observed_at, "the window holds the incident only"
     door = read_map(watched_mesh).front_door
     assert door is not None
-    assert all(None not in (one.low[-1], one.high[-1]) for one in door.metrics)
-    (p99,) = (one for one in door.metrics if one.metric == "p99_latency")
+    assert all(None not in (history.low[-1], history.high[-1]) for history in door.metrics)
+    (p99,) = (history for history in door.metrics if history.metric == "p99_latency")
     assert (p99.high[-1] or 0) < (p99.observed[-1] or 0), "the incident itself is not usual"
 
 
@@ -211,10 +211,10 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
     with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
         reader.graph(MESH, None)
     source, destination = snapshot.edge_index
-    one = int(source[0])
+    row = int(source[0])
     pages = watched_mesh.viewing
-    part = GraphDocument.model_validate_json(pages.graph(MESH, snapshot.observed_at, snapshot.node_ids[one]))
-    assert len(part.calls) == ((source == one) | (destination == one)).sum()
+    part = GraphDocument.model_validate_json(pages.graph(MESH, snapshot.observed_at, snapshot.node_ids[row]))
+    assert len(part.calls) == ((source == row) | (destination == row)).sum()
     of_incidents = pages.graph(MESH, None, None)
     assert GraphDocument.model_validate_json(of_incidents).services == [], "no incident is open"
     with pytest.raises(InvalidParameter, match="got 'no/such'"):
