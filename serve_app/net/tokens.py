@@ -144,7 +144,7 @@ class OAuth2Tokens(TokenSource):
             body = None
         body = body if isinstance(body, dict) else {}
         token = body.get("access_token")
-        if not reply.ok or not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        if not (reply.ok and isinstance(token, str) and token and token.isascii() and token.isprintable()):
             description = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
             raise NoToken(
                 f"oauth2: no token from token_url: {reply.status_code} {description[:MAX_DETAIL]}".rstrip()

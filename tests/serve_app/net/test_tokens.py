@@ -105,8 +105,13 @@ def test_an_issuer_that_reads_the_body_is_remembered(issuer: Issuer, secret: Pat
     ("status", "answer", "words"),
     [
         (200, {"access_token": None}, "token_url: 200"),
+        (200, {"access_token": ""}, "token_url: 200"),
         (200, {"access_token": "a\nb"}, "token_url: 200"),
-        (403, {"error": "access_denied", "error_description": "not for you"}, "token_url: 403 access_denied not for you"),
+        (
+            403,
+            {"error": "access_denied", "error_description": "not for you"},
+            "token_url: 403 access_denied not for you",
+        ),
         (500, {}, "token_url: 500"),
     ],
 )
