@@ -199,9 +199,9 @@ class Pods:
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
         usage, limit, request = (column.at(containers) for column in columns)
 
-        def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
+        def add(values: Numbers, mask: NDArray[np.bool_]) -> Numbers:
             """Return ``[P]`` each pod's sum over these containers."""
-            return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
+            return np.bincount(pod[mask], values[mask], len(pods)).astype(np.float64)
 
         runs, is_limited = np.isfinite(usage), limit > 0
         is_bounded, ones = is_limited | (request > 0), np.ones(len(pod))
