@@ -26,7 +26,7 @@ from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
-_COSTS: dict[str, dict[str, str]] = {  # by level and role
+COSTS: dict[str, dict[str, str]] = {  # by level and role
     SERVICES: {
         "requests": "without them there is no mesh",
         "failures": "errors are visible only in calls",
@@ -77,7 +77,6 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         QUEUES: "the depth of queues is unknown",
     },
 }
-COSTS: dict[Role, str] = {(level, role): cost for level, costs in _COSTS.items() for role, cost in costs.items()}
 # The cost of a missing signal source. Meshes without volumes or brokers miss nothing.
 SIGNAL_COSTS = {
     THROTTLING: "CPU throttling is not monitored; cAdvisor provides it for containers with a CPU limit",
@@ -91,7 +90,7 @@ EXPORTERS: dict[str, frozenset[Role]] = {
     CADVISOR: frozenset((KUBERNETES, role) for role in _OF_CADVISOR),
     STATE_METRICS: frozenset(
         (KUBERNETES, role)
-        for role in _COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
+        for role in COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
     ),
 }
 EXPORTER_COSTS = {
@@ -175,11 +174,11 @@ def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
         # A query without series is a problem only if nothing can be read for that reason.
         outcome: Outcome = "problem" if query in NEEDED and not part and poll.snapshot is None else "warning"
         if answer.failed:
-            yield Finding(subject, outcome, answer.detail, COSTS[query])
+            yield Finding(subject, outcome, answer.detail, COSTS[level][role[1]])
         elif count or query in MAY_BE_EMPTY:
             yield Finding(subject, "ok", f"{count} series in {answer.seconds:.2f} s")
         else:
-            yield Finding(subject, outcome, "no series", COSTS[query])
+            yield Finding(subject, outcome, "no series", COSTS[level][role[1]])
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
     for role, dropped_series in poll.dropped.items():

@@ -61,7 +61,7 @@ class Endpoint:
         if self.bearer_token_file:
             token = read_secret(self.bearer_token_file)
             if not token.isascii():
-                raise SecretUnreadable(f"expected ASCII in {self.bearer_token_file}")
+                raise SecretUnreadable(f"{self.bearer_token_file}: expected ASCII")
             headers["Authorization"] = f"Bearer {token}"
         elif self.username:
             password = read_secret(self.password_file) if self.password_file else ""
@@ -107,7 +107,7 @@ def read_secret(file: Path) -> str:
     """
     text = _read_text(file).strip()
     if not text or not text.isprintable():
-        raise SecretUnreadable(f"expected one line of text in {file}")
+        raise SecretUnreadable(f"{file}: expected one line of text")
     return text
 
 
@@ -132,7 +132,7 @@ def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")  # Windows editors begin files with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise SecretUnreadable(f"expected a readable file {file}, got {type(error).__name__}") from None
+        raise SecretUnreadable(f"cannot read {file}: {type(error).__name__}") from None
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
@@ -145,9 +145,11 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if not HEADER_NAME.fullmatch(name):
             raise ValueError(f"expected a header name, such as X-Scope-OrgID, got {name[:80]!r}")
         if not (value.isascii() and value.isprintable()) or value != value.strip():
-            raise ValueError(f"{name}: expected printable ASCII without spaces at its ends")
+            raise ValueError(f"{name}: expected printable ASCII without leading or trailing spaces")
         if name.lower() in SECRET_HEADERS:
-            raise ValueError(f"{name}: expected no secret here; write the header into the file of headers_file")
+            raise ValueError(
+                f"{name}: expected no secret here; write the header into a file and name it in headers_file"
+            )
 
 
 def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:

@@ -36,9 +36,7 @@ class GoogleTokens(TokenSource):
             credentials, _ = self._auth.default(scopes=[SCOPE])
             credentials.refresh(self._auth.transport.requests.Request())
         except (self._auth.exceptions.GoogleAuthError, OSError) as error:
-            raise NoToken(
-                f"google: expected a token for the application default credentials, got {first_line(error)}"
-            ) from None
+            raise NoToken(f"google: no token for the application default credentials: {first_line(error)}") from None
         ends = credentials.expiry  # naive, UTC
         lifetime = ends.replace(tzinfo=UTC).timestamp() - time.time() if ends else DEFAULT_SECONDS
         return str(credentials.token), lifetime

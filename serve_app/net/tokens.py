@@ -135,7 +135,7 @@ class OAuth2Tokens(TokenSource):
                     verify=str(client.ca_file) if client.ca_file else True,
                 )
         except OSError as error:  # the library's base class for errors
-            raise NoToken(f"oauth2: expected a token from token_url, got {first_line(error)}") from None
+            raise NoToken(f"oauth2: no token from token_url: {first_line(error)}") from None
 
     def _read(self, reply: requests.Response) -> tuple[str, float]:
         try:
@@ -144,10 +144,10 @@ class OAuth2Tokens(TokenSource):
             body = None
         body = body if isinstance(body, dict) else {}
         token = body.get("access_token")
-        if not reply.ok or not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        if not (reply.ok and isinstance(token, str) and token and token.isascii() and token.isprintable()):
             description = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
             raise NoToken(
-                f"oauth2: expected a token from token_url, got {reply.status_code} {description[:MAX_DETAIL]}".rstrip()
+                f"oauth2: no token from token_url: {reply.status_code} {description[:MAX_DETAIL]}".rstrip()
                 + "; check client_id, client_secret_file and scopes"
             )
         try:

@@ -206,7 +206,10 @@ def _read_small_file(path: Path, required_columns: Sequence[str]) -> list[dict[s
             raise BadRecording(f"{path}: {column.name}: expected a value in every row, got {values.null_count} nulls")
         if column.name in ("time", "start", "end") or pa.types.is_timestamp(column.type):
             table = table.set_column(i, column.name, _as_utc(path, column.name, values))
-    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for row in rows:
+        row |= {name: value.astimezone(UTC) for name, value in row.items() if isinstance(value, datetime)}
+    return rows
 
 
 def _as_utc(path: Path, name: str, times: Any) -> Any:
@@ -214,10 +217,6 @@ def _as_utc(path: Path, name: str, times: Any) -> Any:
         raise BadRecording(f"{path}: {name}: expected a timestamp column, got {times.type}; convert it")
     instants = times if times.type.tz else times.cast(pa.timestamp(times.type.unit, tz="UTC"))
     return instants.cast(TIME, safe=False)
-
-
-def _plain(value: Any) -> Any:
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def _instants(

@@ -109,7 +109,7 @@ class Recorder:
         self._open.close()
         self._writer, self._in_segment = None, 0
         complete_segments = segments(self.folder)
-        sizes = [_size(segment) for segment in complete_segments]
+        sizes = [sum(file.stat().st_size for file in segment.iterdir()) for segment in complete_segments]
         while len(complete_segments) > 1 and sum(sizes) > self._max_bytes:
             shutil.rmtree(complete_segments.pop(0))
             sizes.pop(0)
@@ -138,7 +138,3 @@ def _start(segment: Path) -> datetime | None:
         return datetime.strptime(segment.name, NAME)
     except ValueError:
         return None
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir())

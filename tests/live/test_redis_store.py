@@ -448,7 +448,7 @@ def test_tls_and_a_password_from_a_file(tmp_path: Path) -> None:
         for wrong, why in (
             ({"ca_file": None}, "certificate verify failed"),
             ({"password_file": None}, "Authentication required"),
-            ({"password_file": tmp_path / "missing"}, "expected a readable file"),
+            ({"password_file": tmp_path / "missing"}, "cannot read"),
         ):
             refused = open_store(right.model_copy(update=wrong))
             with closing(refused), pytest.raises(StoreGone, match=why):

@@ -30,8 +30,6 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone could
 
 # Any field may be null: writers of Events leave out what they do not know, each in its own way.
 class Metadata(msgspec.Struct, rename="camel"):
-    """Metadata of an object."""
-
     uid: str | None = None
     namespace: str | None = None
     name: str | None = None
@@ -47,8 +45,6 @@ class Reference(msgspec.Struct):
 
 
 class Series(msgspec.Struct, rename="camel"):
-    """The repetitions of an event."""
-
     count: int | None = None
     last_observed_time: Time | None = None
 
@@ -159,12 +155,8 @@ class EventMemory:
         return tuple(sorted(events, key=lambda event: event.last, reverse=True))
 
 
-_ENDINGS = {
-    "Pod": (
-        f"-{SAFE}{{1,10}}-{SAFE}{{5}}",
-        r"-\d+",
-        f"-{SAFE}{{5}}",
-    ),  # pods of a deployment, a stateful set, a daemon set
+_ENDINGS = {  # the endings of pods belong to a deployment, a stateful set and a daemon set
+    "Pod": (f"-{SAFE}{{1,10}}-{SAFE}{{5}}", r"-\d+", f"-{SAFE}{{5}}"),
     "ReplicaSet": (f"-{SAFE}{{1,10}}",),
 }
 _NAMES = {kind: [re.compile(f"(.+){ending}") for ending in endings] for kind, endings in _ENDINGS.items()}

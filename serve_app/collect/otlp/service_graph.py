@@ -203,7 +203,7 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
 
 
 def _totals(rates_by_series: Mapping[Series, Numbers]) -> tuple[dict[Measure, Totals], dict[Measure, Totals]]:
-    """Return the rates of services and of calls, by measure and key."""
+    """Return the rates of services and calls, by measure and key."""
     services: dict[Measure, Totals] = defaultdict(dict)
     calls: dict[Measure, Totals] = defaultdict(dict)
     virtual_servers: Totals = {}

@@ -254,8 +254,6 @@ class Prometheus:
 
 
 class _Session(requests.Session):
-    """A session with our limits."""
-
     def __init__(self, endpoint: Endpoint, max_bytes: int, tokens: TokenSource | None, harmless: Sequence[str]) -> None:
         super().__init__()
         self._max_bytes, self._tokens, self._harmless = max_bytes, tokens, tuple(harmless)

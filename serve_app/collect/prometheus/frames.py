@@ -93,8 +93,9 @@ class LabelReader:
     def _key(self, values: Mapping[str, str | None]) -> Key:
         key: Key = ()
         for place in range(0, 2 * self.ends, 2):
-            of, name = self.labels[place : place + 2]
-            key += self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
+            namespace, name = self.labels[place : place + 2]
+            is_fixed = namespace.startswith("=")
+            key += self.services.read(_values(namespace, values), _values(name, values), is_fixed=is_fixed)
         other_labels = enumerate(self.labels[2 * self.ends :])
         return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in other_labels)
 

@@ -109,8 +109,8 @@ _ANNOTATION = (*WORKLOAD, "annotation", "value")
 _POD_ANNOTATION = ("annotation", "value", "pod", "namespace")
 
 
-def _annotations(labels: tuple[str, ...], of: Callable[[str], str]) -> Query:
-    return Query(f"group by ({', '.join(labels)}) ({of(MUTE)} or {of(SENSITIVITY)})", labels, joined_by="max")
+def _annotations(labels: tuple[str, ...], series: Callable[[str], str]) -> Query:
+    return Query(f"group by ({', '.join(labels)}) ({series(MUTE)} or {series(SENSITIVITY)})", labels, joined_by="max")
 
 
 ANNOTATIONS = {
@@ -201,9 +201,9 @@ class OwnerLabels:
         """Return the query for workloads and namespaces. Its keys are a namespace, a workload (empty for the namespace
         itself), and the values of :meth:`exported_labels`."""
         kinds = [
-            by_name(f"kube_{kind}_{of}{{$match}}", label)
+            by_name(f"kube_{kind}_{metadata}{{$match}}", label)
             for kind, label in _WORKLOADS.items()
-            for of in ("labels", "annotations")
+            for metadata in ("labels", "annotations")
         ]
         series = " or ".join((*kinds, "kube_namespace_labels{$match}", "kube_namespace_annotations{$match}"))
         labels = (*WORKLOAD, *self.exported_labels())
@@ -255,7 +255,7 @@ def _exported(names: Iterable[str]) -> list[str]:
     """``label_team`` and ``annotation_team`` for ``team``. kube-state-metrics writes ``a8r.io/ownerName`` as
     ``a8r_io_owner_name``."""
     words = (re.sub("([a-z0-9])([A-Z])", r"\1_\2", re.sub("[^a-zA-Z0-9_]", "_", name)).lower() for name in names)
-    return [f"{of}_{word}" for word in words for of in ("label", "annotation")]
+    return [f"{prefix}_{word}" for word in words for prefix in ("label", "annotation")]
 
 
 def _clean(text: str) -> str:

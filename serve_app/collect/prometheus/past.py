@@ -201,7 +201,7 @@ class PastReader:
     def _settings(self, mesh: str) -> MeshSettings:
         settings = self._meshes.get(mesh)
         if settings is None or settings.other_source is not None:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+            raise NoTelemetry(f"mesh {mesh!r} is not collected from Prometheus")
         return settings
 
     def _read(
@@ -222,7 +222,7 @@ class PastReader:
         if not snapshots:
             raise NoTelemetry(
                 f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {reason}; "
-                "look whether it keeps data for that long"
+                "check how long it retains data"
             )
         return PastSnapshots(instants.step, instants.begin, instants.count, tuple(snapshots))
 
@@ -233,7 +233,8 @@ class PastReader:
         size = count_samples(poll)
         if size * MIN_INSTANTS > MAX_SAMPLES:
             raise NoTelemetry(
-                f"mesh {mesh!r}: expected at most {MAX_SAMPLES} samples of its past, got {size} for each instant; "
+                f"mesh {mesh!r}: {size} samples for each past instant are too many: the limit is {MAX_SAMPLES} for "
+                f"{MIN_INSTANTS} instants; "
                 "load the rules that `tagae rules` prints into this Prometheus"
             )
         fewer = -(-instants.count * max(size, 1) // MAX_SAMPLES)

@@ -199,9 +199,9 @@ class Pods:
         pods, pod = np.unique(self._keys.part(1)(containers), return_inverse=True)
         usage, limit, request = (column.at(containers) for column in columns)
 
-        def add(values: Numbers, of: NDArray[np.bool_]) -> Numbers:
+        def add(values: Numbers, mask: NDArray[np.bool_]) -> Numbers:
             """Return ``[P]`` each pod's sum over these containers."""
-            return np.bincount(pod[of], values[of], len(pods)).astype(np.float64)
+            return np.bincount(pod[mask], values[mask], len(pods)).astype(np.float64)
 
         runs, is_limited = np.isfinite(usage), limit > 0
         is_bounded, ones = is_limited | (request > 0), np.ones(len(pod))
@@ -251,20 +251,10 @@ class Pods:
         return np.unique(workloads[np.isfinite(workloads)].astype(np.int64))
 
     def coverage(self, services: Collection[Key], serving: WorkloadServices) -> PodCoverage:
-        """Compare with the services of a snapshot."""
+        """Compare the pods with the services of a snapshot."""
         no_pods = np.empty(0, np.int64)
-        used_pods = np.unique(
-            np.concatenate(
-                [
-                    no_pods,
-                    *(
-                        self._columns[role].part(1)
-                        for role in (f"{resource}_usage" for resource in RESOURCES)
-                        if role in self._columns
-                    ),
-                ]
-            )
-        )
+        usage = [self._columns[role] for role in (f"{CPU}_usage", f"{MEMORY}_usage") if role in self._columns]
+        used_pods = np.unique(np.concatenate([no_pods, *(column.part(1) for column in usage)]))
         measured_pods = np.concatenate([no_pods, *(capacity.numbers for _, capacity in self._measured.values())])
         services_by_workload = {
             workload: services_of(workload, serving) for workload in self._keys.name(self._workloads(self._running))

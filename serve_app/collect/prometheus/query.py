@@ -47,7 +47,7 @@ class Match:
     def matchers(self) -> str:
         """Matchers, each with a comma behind it: ``cluster="prod",``. Empty without a restriction."""
         none = ("",) if self.allows_none else ()
-        return "".join(_matcher(label, tuple(dict.fromkeys((*of, *none)))) for label, of in self.values.items())
+        return "".join(_matcher(label, tuple(dict.fromkeys((*texts, *none)))) for label, texts in self.values.items())
 
     def apply(self, promql: str) -> str:
         """Replace each ``$match`` with the matchers. Rates also include series that fail to match only by labels that

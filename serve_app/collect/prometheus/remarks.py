@@ -32,18 +32,10 @@ def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding
     )
 
 
-def _usual(subject: str, text: str) -> Finding:
-    return Finding(subject, "ok", text)
-
-
-def _unusual(subject: str, text: str, remedy: str, setting: str = "") -> Finding:
-    return Finding(subject, "warning", text, remedy, setting)
-
-
 def _scrapes(freshness: Freshness, window: float, configured_window: float, subject: str) -> Iterator[Finding]:
     if freshness.interval_seconds is None:
         if freshness.newest_seconds is not None:
-            yield _usual("scrapes", f"{subject}: not known yet, its series are too young")
+            yield Finding("scrapes", "ok", f"{subject}: not known yet, its series are too young")
         return
     slow = "".join(
         f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
@@ -56,15 +48,15 @@ def _scrapes(freshness: Freshness, window: float, configured_window: float, subj
         remedy = "a shorter scrape_interval gives faster alerts"
         if subject == MESH:
             remedy += f"; recording rules must be written with window_seconds = {window:g}"
-        yield _unusual("scrapes", f"{state}: their rates are over {window:g} s", remedy)
+        yield Finding("scrapes", "warning", f"{state}: their rates are over {window:g} s", remedy)
     longest = max([freshness.interval_seconds, *(part.interval_seconds for part in freshness.slow)])
     if window < MIN_SCRAPES * longest:
         setting = f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}"
         problem = f"rates over window_seconds = {window:g} have too few samples, and services come and go"
         remedy = f"set {setting}, or scrape_interval to {window / SCRAPES_PER_WINDOW:g} s"
-        yield _unusual("scrapes", f"{state}: {problem}", remedy, setting)
+        yield Finding("scrapes", "warning", f"{state}: {problem}", remedy, setting)
     elif window <= configured_window:
-        yield _usual("scrapes", f"{subject}: every {freshness.interval_seconds:g} s")
+        yield Finding("scrapes", "ok", f"{subject}: every {freshness.interval_seconds:g} s")
 
 
 def _example(part: ScrapedPart) -> str:
@@ -75,7 +67,7 @@ def _newest(survey: Survey) -> Iterator[Finding]:
     newest = ((MESH, survey.mesh.newest_seconds), (CONTAINERS, survey.containers.newest_seconds))
     ages = [f"{subject}: {age:.0f} s old" for subject, age in newest if age is not None]
     if ages:
-        yield _usual("newest sample", "; ".join(ages))
+        yield Finding("newest sample", "ok", "; ".join(ages))
 
 
 def _lag(survey: Survey, collector: CollectorSettings) -> Iterator[Finding]:
@@ -87,25 +79,30 @@ def _lag(survey: Survey, collector: CollectorSettings) -> Iterator[Finding]:
     behind = collector.behind_seconds + survey.lag_seconds
     setting = f"behind_seconds = {behind:.0f}"
     if not survey.lag_seconds:
-        yield _unusual("lag", state, "if this persists, check whether the targets are up, or raise behind_seconds")
+        yield Finding(
+            "lag", "warning", state, "if this persists, check whether the targets are up, or raise behind_seconds"
+        )
     elif not is_set(collector, "behind_seconds"):
-        yield _unusual("lag", f"{state}, so the newest snapshot is {behind:.0f} s old", "alerts are delayed by as much")
+        yield Finding(
+            "lag", "warning", f"{state}, so the newest snapshot is {behind:.0f} s old", "alerts are delayed by as much"
+        )
     else:
-        yield _unusual("lag", state, f"set {setting}: newer snapshots are incomplete", setting)
+        yield Finding("lag", "warning", state, f"set {setting}: newer snapshots are incomplete", setting)
 
 
 def _clusters(survey: Survey) -> Iterator[Finding]:
     split = survey.clusters
     if survey.container_clusters:
         label, count = survey.container_clusters
-        yield _unusual(
+        yield Finding(
             "clusters",
+            "warning",
             f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
             f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
         )
-    elif split is None:
-        yield _usual("clusters", "one")
     if split is None:
+        if not survey.container_clusters:
+            yield Finding("clusters", "ok", "one")
         return
     state = f"{len(split.parts)} clusters in this Prometheus ({_list_parts(split)})"
     match, label = _match_of(split.label, next(iter(split.read), "")), _toml(split.label)
@@ -113,25 +110,28 @@ def _clusters(survey: Survey) -> Iterator[Finding]:
     if split.choice == "busiest":
         reading = f"reading {split.read[0] or 'the one without this label'}, {split.share:.0%} of the requests"
         remedy = f"for this mesh and others for the other clusters, or cluster_label = {label} for one mesh of all"
-        yield _unusual("clusters", f"{state}: {reading}", f"set {match} {remedy}", match)
+        yield Finding("clusters", "warning", f"{state}: {reading}", f"set {match} {remedy}", match)
     elif split.choice == "connected":
         reading = "call each other: reading all; services with the same name are merged"
-        yield _unusual("clusters", f"{state} {reading}", f"set {apart} to keep them apart", apart)
+        yield Finding("clusters", "warning", f"{state} {reading}", f"set {apart} to keep them apart", apart)
     elif split.choice == "apart":
         reading = "have no service in common: reading all as one mesh"
-        yield _unusual("clusters", f"{state} {reading}", f"set {match} to read one of them", match)
+        yield Finding("clusters", "warning", f"{state} {reading}", f"set {match} to read one of them", match)
     elif not any(part.value for part in split.parts):
         unknown = f"cluster_label = {label}: no series of the mesh has this label"
-        yield _unusual("clusters", unknown, "correct cluster_label, or remove it")
+        yield Finding("clusters", "warning", unknown, "correct cluster_label, or remove it")
     else:
-        yield _usual("clusters", f"{len(split.parts)}, by the label {split.label}; read: {', '.join(split.read)}")
+        yield Finding(
+            "clusters", "ok", f"{len(split.parts)}, by the label {split.label}; read: {', '.join(split.read)}"
+        )
 
 
 def _replicas(split: Split | None) -> Finding:
     if split is None:
-        return _usual("replicas", "no series of two Prometheus servers")
-    return _unusual(
+        return Finding("replicas", "ok", "no series of two Prometheus servers")
+    return Finding(
         "replicas",
+        "warning",
         f"{len(split.parts)} Prometheus servers scrape the same targets ({_list_parts(split)}): "
         f"reading {', '.join(split.read)}",
         f"remove duplicates by the label {split.label} where this Prometheus is queried",
@@ -141,8 +141,9 @@ def _replicas(split: Split | None) -> Finding:
 def _jobs(jobs: Sequence[str]) -> Iterator[Finding]:
     if jobs:
         match = _match_of("job", jobs[0])
-        yield _unusual(
+        yield Finding(
             "jobs",
+            "warning",
             f"the scrape jobs {list_first([job or 'none' for job in jobs], MAX_NAMED)} see the same services with the "
             "same traffic",
             f"if they scrape the same targets, all rates are added: remove one of them, or set {match}",
@@ -154,10 +155,10 @@ def _find_unmatched(survey: Survey) -> Iterator[Finding]:
     for label, values in survey.unmatched_values.items():
         setting = " or ".join(map(_toml, survey.match.values[label]))
         remedy = f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label"
-        yield _unusual("match", f"match: no series of the mesh has {label} = {setting}", remedy)
+        yield Finding("match", "warning", f"match: no series of the mesh has {label} = {setting}", remedy)
     for label in survey.absent_labels:
         text = f"match: no series of the mesh has the label {label}, so it is not used"
-        yield _unusual("match", text, "remove it")
+        yield Finding("match", "warning", text, "remove it")
 
 
 def _list_parts(split: Split) -> str:

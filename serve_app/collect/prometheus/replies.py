@@ -57,7 +57,7 @@ LOGIN = (
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 
 
-# A reply can hold hundreds of thousands of the following. gc=False is safe, because they never form cycles.
+# A reply can hold 100,000 of the following objects. gc=False is safe, because they never form cycles.
 # Any field may be null: some stores and gateways write null for an empty list.
 class TimedValue(msgspec.Struct, array_like=True, gc=False):
     """The time and the value of a sample."""

@@ -49,7 +49,8 @@ def join_rows(columns: Columns, reporters: tuple[str, ...], shown_names: KeyMap,
     shape = len(rows), len(order)
     requests = _sums(columns["requests"].array, cells["requests"], shape)
     best = _best(requests, np.concatenate([*cells.values()]))
-    is_row = ~_is_nameless(keys, rows)
+    nameless = keys.number(NO_SERVICE)
+    is_row = (keys.part(0, 2)(rows) != nameless) & (keys.part(2, 4)(rows) != nameless)
     if parts == 4 and {WAYPOINT, DESTINATION} <= set(reporters):
         is_row &= ~_calls_of_waypoints(keys, rows, requests, *map(reporters.index, (WAYPOINT, DESTINATION)))
 
@@ -75,13 +76,6 @@ def _best(requests: Numbers, cells: IntArray) -> IntArray:
     reports = np.bincount(cells, minlength=requests.size).reshape(requests.shape) > 0
     best: IntArray = np.where(nearly_all.any(axis=1)[:, None], nearly_all, reports).argmax(axis=1)
     return best
-
-
-def _is_nameless(keys: KeyTable, rows: IntArray) -> NDArray[np.bool_]:
-    """Return ``[N]`` whether one of the services has no name."""
-    nameless = keys.number(NO_SERVICE)
-    mask: NDArray[np.bool_] = (keys.part(0, 2)(rows) == nameless) | (keys.part(2, 4)(rows) == nameless)
-    return mask
 
 
 def _calls_of_waypoints(

@@ -48,7 +48,7 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
     with pytest.raises(SecretUnreadable, match=r"headers, line 1: expected `name: value` in ASCII$"):
         own.request_headers()
     (tmp_path / "headers").unlink()
-    with pytest.raises(SecretUnreadable, match=r"expected a readable file .*headers"):
+    with pytest.raises(SecretUnreadable, match=r"cannot read .*headers"):
         own.request_headers()
 
 
@@ -60,8 +60,8 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
         ({"X-A": "ä"}, "X-A: expected printable ASCII"),
         ({"X-A": "a\r\nX-B: b"}, "X-A: expected printable ASCII"),
         ({"X-A": " a"}, "X-A: expected printable ASCII"),
-        ({"authorization": "Bearer x"}, "write the header into the file of headers_file"),
-        ({"Cookie": "session=x"}, "write the header into the file of headers_file"),
+        ({"authorization": "Bearer x"}, "write the header into a file and name it"),
+        ({"Cookie": "session=x"}, "write the header into a file and name it"),
     ],
 )
 def test_headers_that_cannot_be_literal_are_refused(headers: dict[str, str], words: str) -> None:

@@ -104,10 +104,15 @@ def test_an_issuer_that_reads_the_body_is_remembered(issuer: Issuer, secret: Pat
 @pytest.mark.parametrize(
     ("status", "answer", "words"),
     [
-        (200, {"access_token": None}, "got 200"),
-        (200, {"access_token": "a\nb"}, "got 200"),
-        (403, {"error": "access_denied", "error_description": "not for you"}, "got 403 access_denied not for you"),
-        (500, {}, "got 500"),
+        (200, {"access_token": None}, "token_url: 200"),
+        (200, {"access_token": ""}, "token_url: 200"),
+        (200, {"access_token": "a\nb"}, "token_url: 200"),
+        (
+            403,
+            {"error": "access_denied", "error_description": "not for you"},
+            "token_url: 403 access_denied not for you",
+        ),
+        (500, {}, "token_url: 500"),
     ],
 )
 def test_a_refusal_is_described_without_the_secret(
@@ -126,7 +131,7 @@ def test_a_wrong_secret_and_an_issuer_that_is_away_are_named(issuer: Issuer, tmp
     (tmp_path / "wrong").write_text("wrong")
     with pytest.raises(NoToken, match="401 invalid_client unknown client; check client_id"):
         OAuth2Tokens(OAuth2Client(issuer.url, "tagae", tmp_path / "wrong")).token()
-    with pytest.raises(NoToken, match="expected a token from token_url, got ConnectionError") as caught:
+    with pytest.raises(NoToken, match="no token from token_url: ConnectionError") as caught:
         OAuth2Tokens(OAuth2Client("http://127.0.0.1:1/token?hidden=1", "tagae", tmp_path / "wrong")).token()
     assert "hidden" not in str(caught.value)
     with pytest.raises(SecretUnreadable, match="missing"):
@@ -216,7 +221,7 @@ def test_google_without_credentials_says_so(monkeypatch: pytest.MonkeyPatch, tmp
     file = tmp_path / "adc.json"
     file.write_text("{}")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    with pytest.raises(NoToken, match="google: expected a token for the application default credentials"):
+    with pytest.raises(NoToken, match="google: no token for the application default credentials"):
         GoogleTokens().token()
 
 

@@ -150,7 +150,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"store": {"username": "me"}}, ["store", "username: password_file is missing"]),
         ({"serve": {"port": 70000}, "limits": {"max_services": -1}}, ["serve.port", "limits.max_services"]),
         (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a header name"]),
-        (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
+        (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "name it in headers_file"]),
         (mesh({"key_file": "/key"}), ["meshes.shop", "key_file: certificate_file is missing"]),
         (mesh({"oauth2": OAUTH2, "username": "me"}), ["shop", "expected one of", "got username and oauth2"]),
         (mesh({"oauth2": OAUTH2, "google": True}), ["shop", "expected one of", "got oauth2 and google"]),

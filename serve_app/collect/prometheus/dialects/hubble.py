@@ -80,16 +80,16 @@ def hubble() -> Dialect:
 
 def _names(end: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
     # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are not names.
-    no, name = NO_SEPARATOR, "[^/:,]*?[a-z][^/:,]*?"
+    char, name = NO_SEPARATOR, "[^/:,]*?[a-z][^/:,]*?"
     pod = f"(?:{POD}{{6,10}}{POD}{{5}})?"
     return (
         Derived(
-            labels[0], (f"{end}_namespace", end), f"({no}+){SEPARATOR}.*|{SEPARATOR}([^/]+)/.+", "$1$2", NO_NAMESPACE
+            labels[0], (f"{end}_namespace", end), f"({char}+){SEPARATOR}.*|{SEPARATOR}([^/]+)/.+", "$1$2", NO_NAMESPACE
         ),
         Derived(
             labels[1],
             (f"{end}_workload", f"{end}_app", end),
-            f"({no}+){SEPARATOR}.*|{SEPARATOR}({no}+){SEPARATOR}.*|{SEPARATOR}{SEPARATOR}(?:[^/]+/)?({name}){pod}",
+            f"({char}+){SEPARATOR}.*|{SEPARATOR}({char}+){SEPARATOR}.*|{SEPARATOR}{SEPARATOR}(?:[^/]+/)?({name}){pod}",
             "$1$2$3",
         ),
     )

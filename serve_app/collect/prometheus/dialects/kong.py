@@ -47,9 +47,9 @@ def kong() -> Dialect:
 
 
 def _service() -> tuple[Derived, Derived]:
-    labels, no = ("exported_service", "service"), f"[^.{SEPARATOR}]"
-    kubernetes = f"{SEPARATOR}?(?:httproute[.])?(?:svc[.])?({no}+)[.]({no}+)[.].+"
+    labels, char = ("exported_service", "service"), f"[^.{SEPARATOR}]"
+    kubernetes = f"{SEPARATOR}?(?:httproute[.])?(?:svc[.])?({char}+)[.]({char}+)[.].+"
     return (
         Derived(CALLEE[0], labels, kubernetes, "$1", NO_NAMESPACE),
-        Derived(CALLEE[1], labels, f"{kubernetes}|{SEPARATOR}?({no}+)(?:{SEPARATOR}.*)?", "$2$3"),
+        Derived(CALLEE[1], labels, f"{kubernetes}|{SEPARATOR}?({char}+)(?:{SEPARATOR}.*)?", "$2$3"),
     )

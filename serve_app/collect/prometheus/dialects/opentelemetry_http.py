@@ -106,5 +106,6 @@ def _view(side: str, matchers: str) -> View:
         for matcher in failure_matchers
         for rate, _ in every("count", names, matcher)
     ]
-    seconds, milliseconds = (added(*(rate for rate, of in buckets if of == unit)) for unit in (SECONDS, MILLISECONDS))
+    seconds = added(*(rate for rate, unit in buckets if unit == SECONDS))
+    milliseconds = added(*(rate for rate, unit in buckets if unit == MILLISECONDS))
     return View(added(*counts), added(*failures), ((seconds, SECONDS), (milliseconds, MILLISECONDS)))

@@ -17,25 +17,25 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
     ``namespace`` and ``job`` then name the collector. A Kubernetes namespace takes precedence over an OpenTelemetry
     namespace.
     """
-    s, no = SEPARATOR, NO_SEPARATOR
+    sep, char = SEPARATOR, NO_SEPARATOR
     return (
         Derived(
             labels[0],
             ("k8s_namespace_name", "service_namespace", "exported_job", "service_name", "namespace", "job"),
-            f"({no}+){s}.*"
-            f"|{s}({no}+){s}.*"
-            f"|{s}{s}([^{s}/]+)/.*"
-            f"|{s}{s}{s}{s}({no}+){s}.*"  # scraped from the service itself
-            f"|{s}{s}{s}{no}*{s}{no}*{s}([^{s}/]+)/.+",
+            f"({char}+){sep}.*"
+            f"|{sep}({char}+){sep}.*"
+            f"|{sep}{sep}([^{sep}/]+)/.*"
+            f"|{sep}{sep}{sep}{sep}({char}+){sep}.*"  # scraped from the service itself
+            f"|{sep}{sep}{sep}{char}*{sep}{char}*{sep}([^{sep}/]+)/.+",
             "$1$2$3$4$5",
             NO_NAMESPACE,
         ),
         Derived(
             labels[1],
             (*names, "exported_job", "job"),
-            f"{s}{{0,{len(names) - 1}}}({no}+){s}.*"
-            f"|{s}{{{len(names)}}}(?:[^{s}/]*/)?({no}+){s}.*"
-            f"|{s}{{{len(names) + 1}}}(?:[^/]*/)?(.+)",
+            f"{sep}{{0,{len(names) - 1}}}({char}+){sep}.*"
+            f"|{sep}{{{len(names)}}}(?:[^{sep}/]*/)?({char}+){sep}.*"
+            f"|{sep}{{{len(names) + 1}}}(?:[^/]*/)?(.+)",
             "$1$2$3",
         ),
     )
@@ -52,11 +52,11 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
     Returns:
         Helper labels, and the two labels derived from them.
     """
-    s, no = SEPARATOR, NO_SEPARATOR
+    sep, char = SEPARATOR, NO_SEPARATOR
     helpers = (
         first_of(PEER, *PEER_HOSTS),
         Derived(PEER, (PEER,), "([^:]+):[0-9]+"),
-        Derived(PEER, PEER_NAMES, f"{s}*({no}+)(?:{s}.*)?", "service:$1"),
+        Derived(PEER, PEER_NAMES, f"{sep}*({char}+)(?:{sep}.*)?", "service:$1"),
         Derived(PEER, (PEER,), "service:([^.:]+[.][^.:]+[.]svc(?:[.].+)?)"),
         Derived(PEER, (PEER,), f"(?:service:)?(.+[.](?:{PUBLIC}))", "external:$1"),
     )
@@ -64,8 +64,8 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
         Derived(
             labels[0],
             ("k8s_namespace_name", CALLER[0], PEER),
-            f"{no}+{s}{no}*{s}[^.:{s}]+[.]([^.:{s}]+)(?:[.]svc(?:[.].+)?)?"
-            f"|{no}*{s}({no}+){s}(?:service:.+|[^.:{s}]+(?:[.][^.:{s}]+(?:[.]svc(?:[.].+)?)?)?)",
+            f"{char}+{sep}{char}*{sep}[^.:{sep}]+[.]([^.:{sep}]+)(?:[.]svc(?:[.].+)?)?"
+            f"|{char}*{sep}({char}+){sep}(?:service:.+|[^.:{sep}]+(?:[.][^.:{sep}]+(?:[.]svc(?:[.].+)?)?)?)",
             "$1$2",
             "external",
         ),
