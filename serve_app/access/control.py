@@ -299,7 +299,7 @@ def _require(principal: Principal, requirement: Need) -> None:
 
 
 def _principal(entry: Token, way: Way) -> Principal:
-    return Principal(entry.name, (Grant(entry.scopes, entry.meshes),), way, entry.digest)
+    return Principal(entry.name, (entry,), way, entry.digest)
 
 
 def _read_token(head: RequestHead) -> tuple[str, Way]:
