@@ -58,14 +58,14 @@ class Collector:
         settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
 
     Attributes:
-        _connected: the polled Prometheus of each mesh that was connected on the page.
+        _connections: Prometheus URL by mesh, of the meshes that were connected on the page.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
         meshes = settings.collected
         self._settings = settings
-        self._connected: dict[str, str] = {}
+        self._connections: dict[str, str] = {}
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = connect(sessions)
         self._watches = {
@@ -78,8 +78,8 @@ class Collector:
         self._meshes, self._collector = dict(meshes), settings.collector
         self._past = PastReader(self._meshes, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._past_thread = ThreadPoolExecutor(1, "past")
-        self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
-        self._tasks: set[asyncio.Task[None]] = set()  # all other tasks
+        self._mesh_tasks: dict[str, asyncio.Task[None]] = {}  # by mesh
+        self._other_tasks: set[asyncio.Task[None]] = set()  # all other tasks
         self._instruments = open_instruments()
         self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
@@ -89,11 +89,14 @@ class Collector:
         Raises:
             RuntimeError: a loop has ended, which is a bug.
         """
-        if not self._tasks:
-            self._collecting = {name: asyncio.create_task(self._collect(loop)) for name, loop in self._loops.items()}
-            self._tasks = {asyncio.create_task(self._ownership.run()), asyncio.create_task(self._follow_connections())}
-            self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
-        ended_tasks = [task for task in (*self._tasks, *self._collecting.values()) if task.done()]
+        if not self._other_tasks:
+            self._mesh_tasks = {name: asyncio.create_task(self._collect(loop)) for name, loop in self._loops.items()}
+            self._other_tasks = {
+                asyncio.create_task(self._ownership.run()),
+                asyncio.create_task(self._follow_connections()),
+            }
+            self._other_tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
+        ended_tasks = [task for task in (*self._other_tasks, *self._mesh_tasks.values()) if task.done()]
         if ended_tasks:
             raise RuntimeError(f"a task of the collector has ended: {ended_tasks[0].exception()!r}")
 
@@ -125,16 +128,16 @@ class Collector:
         caller = Caller(Deadline.after(self._deadline_seconds))
         urls = await caller.ask(api_of(self._sessions).connections.all)
         connections = {mesh: url for mesh, url in urls.items() if not self._settings.mesh(mesh).is_collected}
-        for mesh in [name for name, url in self._connected.items() if connections.get(name) != url]:
-            self._collecting.pop(mesh).cancel()
+        for mesh in [name for name, url in self._connections.items() if connections.get(name) != url]:
+            self._mesh_tasks.pop(mesh).cancel()
             self._ownership.remove(mesh)
-            del self._connected[mesh], self._loops[mesh], self._meshes[mesh]
-        for mesh in connections.keys() - self._connected.keys():
+            del self._connections[mesh], self._loops[mesh], self._meshes[mesh]
+        for mesh in connections.keys() - self._connections.keys():
             self._meshes[mesh] = self._with_source(mesh, connections[mesh])
             self._loops[mesh] = self._loop(mesh, self._meshes[mesh], self._collector)
             self._ownership.add(mesh)
-            self._connected[mesh] = connections[mesh]
-            self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
+            self._connections[mesh] = connections[mesh]
+            self._mesh_tasks[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
     async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
         """Read a service's or calls' metrics in a period from the mesh's Prometheus.
@@ -159,9 +162,9 @@ class Collector:
 
     async def close(self) -> None:
         """Stop collecting, and leave the meshes to other collectors. Serve awaits this when a replica ends."""
-        for task in (*self._tasks, *self._collecting.values()):
+        for task in (*self._other_tasks, *self._mesh_tasks.values()):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._collecting.values(), return_exceptions=True)
+        await asyncio.gather(*self._other_tasks, *self._mesh_tasks.values(), return_exceptions=True)
         await self._ownership.end()
 
     def _require_collected(self, mesh: str) -> None:
@@ -212,7 +215,7 @@ class Collector:
 
     async def _push(self, mesh: str, snapshot: MeshSnapshot, **more: Any) -> None:
         caller, session = Caller(Deadline.after(self._deadline_seconds)), with_session(self._sessions, mesh)
-        more["is_connected"] = mesh in self._connected
+        more["is_connected"] = mesh in self._connections
         await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, **more)
 
     async def _collect(self, loop: MeshCollector) -> None:

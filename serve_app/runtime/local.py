@@ -96,8 +96,8 @@ def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], Non
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
-        settings: ``serve`` is used. Port 0 means a free one, for the service and for the metrics.
-        quiet: log only errors; otherwise Ray and Serve log what they do.
+        settings: ``serve`` is used. Port 0 means a free port, for the service and for the metrics.
+        quiet: log only errors of Ray and Serve.
         report: called with a description of each step when it begins.
 
     Returns:
@@ -268,8 +268,8 @@ def _start_ray(**options: Any) -> None:
 @contextmanager
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no Ray processes that a service on one machine does not use: the autoscaler's monitor, the dashboard's
-    server, and the log reader if this process does not print logs. They take 160 MiB and two seconds of CPU time. Fork
-    workers, and bind everything to loopback. ``ray.init`` has no arguments for this."""
+    server, and the log reader if this process does not print logs. They take 160 MiB and two seconds of CPU time. Also
+    fork workers, and bind all ports to loopback. ``ray.init`` has no arguments for this."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
 
     def few_parameters(**arguments: Any) -> parameter.RayParams:

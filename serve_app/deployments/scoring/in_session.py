@@ -40,7 +40,7 @@ class InSession:
     Args:
         weights: the configured weights, on the CPU.
         replica: name of this replica, for metrics.
-        threads: threads for one pass of the network.
+        threads: number of threads of a network pass.
     """
 
     def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:

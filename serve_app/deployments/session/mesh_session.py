@@ -121,7 +121,7 @@ class MeshSession:
         self._instruments = open_instruments()
         sidecar = platform.node() if replica.is_single() else None
         self._models = open_models(settings, weights, store, self._instruments, sidecar)
-        with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
+        with suppress(ServeError):  # the store logs why it is unavailable; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, self._instruments)
@@ -150,7 +150,7 @@ class MeshSession:
             sign_ins=EndedIds(store, time.time),
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
-        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
+        self._background_tasks: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend = self._open_backend(weights, scorer, meta)
 
     def _open_backend(
@@ -166,8 +166,8 @@ class MeshSession:
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this every second: follow the rollout of models, measure whether the store is available, what is
-        in memory, and whether the session can score.
+        """Follow the rollout of models, export gauges about store and memory, and check that the session can score.
+        Serve calls this every second.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -277,8 +277,8 @@ class MeshSession:
         self._service_graphs.forget(mesh)
         try:
             await self._shadow.delete(mesh)
-        except ServeError as error:  # what is left is never read
-            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
+        except ServeError as error:  # it is never read again
+            log.warning("mesh %s: its trial's data could not be deleted: %s", mesh, error)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, which weights are not in use, and which receivers of notifications have a
@@ -339,8 +339,8 @@ class MeshSession:
                     log.warning("%s: %s", trouble, error)
 
         task = start_task(run())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     async def _judge_beside(
         self, judged_snapshot: JudgedSnapshot, model: ServedModel, memory: IncidentMemory

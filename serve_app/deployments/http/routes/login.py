@@ -62,7 +62,7 @@ async def sign_in(request: Request) -> Response:
 
     The cookie holds the token itself. So every replica can check it without shared state, and removing the token from
     the file ends all of its sessions at once. It has no Path: the service may be below an unknown path of a proxy, and
-    without Path, a browser uses this address's folder, which is the right one.
+    without Path, a browser uses the folder of this address.
     """
     document = await read_json(request, MAX_BODY_BYTES)
     token = document.get("token") if isinstance(document, dict) else None
