@@ -225,10 +225,10 @@ class Collector:
             with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
                 resume = await self._resume(mesh)
-                loop.begin(resume.at, self._past_of(loop, resume.at or 0.0) if resume.reads_past else None)
+                loop.begin(resume.at, self._past_reader(loop, resume.at or 0.0) if resume.reads_past else None)
                 await loop.run()
 
-    def _past_of(self, loop: MeshCollector, after: float) -> ReadPast | None:
+    def _past_reader(self, loop: MeshCollector, after: float) -> ReadPast | None:
         """Return a function that reads a mesh's past after a Unix time; None if its source has no past, or the settings
         want none."""
         mesh, hours = loop.state.mesh, self._collector.replay_hours

@@ -174,10 +174,10 @@ def wait_until_answered(url: str) -> None:
     Raises:
         NoCapacity: it did not answer within :data:`START_SECONDS`.
     """
-    until = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     # Without a proxy from the environment; the certificate may be for another name than this address.
     with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as http:
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             with suppress(httpx.TransportError):
                 if http.get(f"{url}/healthz").status_code == httpx.codes.OK:
                     return
@@ -222,11 +222,11 @@ def _end_in_order() -> None:
     """End the applications, so that current requests are answered, then Ray. If they take too long, Ray ends without
     them. It must not be killed while this process is connected to it.
     """
-    until = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     with suppress(RayError, RayServeException, TimeoutError):
         for name in serve.status().applications:
             serve.delete(name, _blocking=False)
-        while serve.status().applications and time.monotonic() < until:
+        while serve.status().applications and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
     ray.shutdown()
 

@@ -184,7 +184,7 @@ class Gate:
             if request.kind and ticket is None:
                 raise self._refusal()
             try:
-                await self._send_until(received_at, seconds, request, scope, body, receive, send)
+                await self._send_until_answered(received_at, seconds, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
@@ -227,8 +227,8 @@ class Gate:
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                until = start + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
-                async with asyncio.timeout(until - time.monotonic()):
+                deadline = start + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
+                async with asyncio.timeout(deadline - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
                     raise SlowRequest(f"body: the connection ended after {size} bytes; send the whole body")
@@ -261,7 +261,7 @@ class Gate:
             self._buffered_bytes -= size
             raise
 
-    async def _send_until(
+    async def _send_until_answered(
         self,
         received_at: float,
         seconds: float,
@@ -278,10 +278,10 @@ class Gate:
             seconds: time from then to its deadline.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
-        until = received_at + SLACK * seconds
+        deadline = received_at + SLACK * seconds
         headers = [(name, value) for name, value in scope["headers"] if name != WAIT_HEADER.encode()]
         try:
-            async with asyncio.timeout(until - time.monotonic()):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 while True:
                     attempt, watched_receive = Attempt(send), send.watch(receive)
                     wait = f"{time.monotonic() - received_at:.6f}"
@@ -295,7 +295,7 @@ class Gate:
                     if attempt.is_not_found and self._has_answered:  # Serve knows the applications: it is theirs
                         await attempt.release()
                         return
-                    if time.monotonic() + PAUSE_SECONDS >= until:
+                    if time.monotonic() + PAUSE_SECONDS >= deadline:
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError:

@@ -29,9 +29,9 @@ from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.views import ScoringDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
-from serve_app.deployments.scoring.in_session import InSession, SessionRunner
+from serve_app.deployments.scoring.in_session import SessionBackend, SessionRunner
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
+from serve_app.deployments.scoring.replicas import ReplicaBackend, ReplicaRunner
 from serve_app.deployments.session.api import SessionApi
 from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
 from serve_app.deployments.session.service_graphs import ServiceGraphs
@@ -155,11 +155,11 @@ class MeshSession:
 
     def _open_backend(
         self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
-    ) -> InSession | Replicas:
+    ) -> SessionBackend | ReplicaBackend:
         if scorer is None or meta is None:
-            return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
+            return SessionBackend(weights, replica.name(), self._settings.model.threads, self._instruments)
         groups = self._settings.scorer.max_replicas or self._settings.scorer.num_replicas
-        return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
+        return ReplicaBackend(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The average number of running pushes. Serve calls this periodically if it scales the sessions."""
@@ -226,9 +226,9 @@ class MeshSession:
                 raise
             if result.computation is None:
                 return SnapshotAnswer(result.document)
-            results, entry = result.computation
-            with set_log_context(mesh, results.mesh.state.sequence):
-                self._follow_up(mesh, results, entry)
+            stage_results, entry = result.computation
+            with set_log_context(mesh, stage_results.mesh.state.sequence):
+                self._follow_up(mesh, stage_results, entry)
         self._scorings[mesh] = ScoringDocument(
             place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
         )

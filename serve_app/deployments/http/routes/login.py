@@ -100,9 +100,9 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
     """The address to which the provider sends the browser back."""
     rules, parameters = sign_ins.rules, request.query_params
     attempt = rules.cookie_name(ATTEMPT_COOKIE)
-    once = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
+    single_parameters = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
     try:
-        result = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), once)
+        result = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), single_parameters)
         value = sign_ins.cookies.seal(result.user)
         note = note_of_sign_in(request, Principal(result.user.name, way="oidc", user=result.user))
         await note.begin()
