@@ -162,9 +162,9 @@ def start(
 
 def _deploy_in_worker(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
     """Call :func:`_deploy` in a Ray process that ends with it."""
-    deploy = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_deploy)
+    remote_deploy = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_deploy)
     try:
-        refusals: list[str] = ray.get(deploy.remote(settings, beside))
+        refusals: list[str] = ray.get(remote_deploy.remote(settings, beside))
     except RayTaskError as error:
         raise error.cause from None
     return refusals

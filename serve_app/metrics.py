@@ -230,7 +230,7 @@ class DriftGauges:
     ratios: tuple[float | None, ...]
 
 
-def _of_mesh(name: str, description: str) -> Metric:
+def _gauge(name: str, description: str) -> Metric:
     return Metric(f"tagae_mesh_{name}", description, ("mesh",), gauge=True)
 
 
@@ -249,47 +249,45 @@ class MeshGauges:
     """
 
     mesh: str
-    services: Annotated[int, _of_mesh("services", "Services in the newest snapshot.")] = 0
-    sequence: Annotated[int, _of_mesh("sequence", "Snapshots counted.")] = 0
-    observed_at: Annotated[datetime | None, _of_mesh("observed_timestamp_seconds", "Time of the newest snapshot.")] = (
-        None
-    )
+    services: Annotated[int, _gauge("services", "Services in the newest snapshot.")] = 0
+    sequence: Annotated[int, _gauge("sequence", "Snapshots counted.")] = 0
+    observed_at: Annotated[datetime | None, _gauge("observed_timestamp_seconds", "Time of the newest snapshot.")] = None
     status: str = Status.WARMING_UP.value
     _: KW_ONLY
-    score: Annotated[float | None, _of_mesh("score", "Strongest evidence, in decades of improbability.")] = None
-    threshold: Annotated[float | None, _of_mesh("threshold", "Score that opens an alert.")] = None
+    score: Annotated[float | None, _gauge("score", "Strongest evidence, in decades of improbability.")] = None
+    threshold: Annotated[float | None, _gauge("threshold", "Score that opens an alert.")] = None
     probability: Annotated[
-        float | None, _of_mesh("incident_probability", "Probability that an incident is in progress.")
+        float | None, _gauge("incident_probability", "Probability that an incident is in progress.")
     ] = None
-    incidents: Annotated[int, _of_mesh("incidents", "Open incidents, without notices.")] = 0
-    notices: Annotated[int, _of_mesh("notices", "Open notices: resources that are running out.")] = 0
-    mutes: Annotated[int, _of_mesh("mutes", "Mutes in force.")] = 0
-    silent: Annotated[int, _of_mesh("silent_services", "Services whose telemetry is missing.")] = 0
+    incidents: Annotated[int, _gauge("incidents", "Open incidents, without notices.")] = 0
+    notices: Annotated[int, _gauge("notices", "Open notices: resources that are running out.")] = 0
+    mutes: Annotated[int, _gauge("mutes", "Mutes in force.")] = 0
+    silent: Annotated[int, _gauge("silent_services", "Services whose telemetry is missing.")] = 0
     reconstruction_loss: Annotated[
-        float | None, _of_mesh("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.")
+        float | None, _gauge("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.")
     ] = None
     loss_threshold: Annotated[
         float | None,
-        _of_mesh(
+        _gauge(
             "reconstruction_loss_threshold", "Percentile of the reconstruction loss over history without incidents."
         ),
     ] = None
     embedding_displacement: Annotated[
         float | None,
-        _of_mesh(
+        _gauge(
             "embedding_drift", "Distance of the mean embedding from its mean over the window, in standard deviations."
         ),
     ] = None
     displacement_threshold: Annotated[
         float | None,
-        _of_mesh(
+        _gauge(
             "embedding_drift_threshold",
             "1.5 times the percentile of the embedding displacement over history without incidents.",
         ),
     ] = None
     exceeded: Annotated[
         bool | None,
-        _of_mesh(
+        _gauge(
             "reconstruction_exceeded",
             "1 while loss or displacement is above its threshold in most of the last snapshots, else 0.",
         ),

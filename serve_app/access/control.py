@@ -82,7 +82,7 @@ class RequestHead:
         values = self._values(name)
         return separator.join(values) if values else None
 
-    def only(self, name: bytes) -> str | None:
+    def single(self, name: bytes) -> str | None:
         """The value of a header that may be sent only once; None if it is missing, empty if it is sent twice."""
         values = self._values(name)
         return None if not values else values[0] if len(values) == 1 else ""
@@ -142,7 +142,7 @@ class Access:
             Forbidden: the caller lacks the permission.
         """
         head, method, path = RequestHead(scope), scope["method"], scope["path"]
-        host = self._hosts.check_host(head.only(b"host"), scope["http_version"])
+        host = self._hosts.check_host(head.single(b"host"), scope["http_version"])
         if method not in SAFE:
             self._hosts.check_origin(head.join(b"origin"), head.join(b"sec-fetch-site"), host)
         requirement = need(method, path)
@@ -264,7 +264,7 @@ class Access:
         """The user in a trusted proxy's header. If it is sent twice, both are ignored: one is forged."""
         if not self._user_header or not self._is_trusted(head):
             return None
-        user = head.only(self._user_header)
+        user = head.single(self._user_header)
         if not user or len(user) > MAX_USER_LENGTH or not user.isprintable():
             return None
         return Principal(user, (self._proxy_grant,), "proxy")
@@ -299,7 +299,7 @@ def _require(principal: Principal, requirement: Need) -> None:
 
 
 def _principal(entry: Token, way: Way) -> Principal:
-    return Principal(entry.name, (Grant(entry.scopes, entry.meshes),), way, entry.digest)
+    return Principal(entry.name, (entry,), way, entry.digest)
 
 
 def _read_token(head: RequestHead) -> tuple[str, Way]:

@@ -31,8 +31,8 @@ class FailedLogins:
         """Count one failure and log it.
 
         Args:
-            reason: one of a small set; goes into the log and the metric.
-            route: method and path; the token is not part of either.
+            reason: for the log and the metric, from a small set.
+            route: method and path.
 
         Raises:
             TooManyFailedLogins: the address failed too often recently. This failure is then not counted.

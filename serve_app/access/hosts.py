@@ -104,7 +104,7 @@ class Hosts:
         """Refuse a change that another site's page made a browser send.
 
         Args:
-            origin: the header ``Origin``; browsers send it with every such request, other clients do not.
+            origin: the header ``Origin``, which only browsers send.
 
         Raises:
             CrossOrigin: the page belongs to another site.

@@ -42,7 +42,7 @@ class SignedInUser:
     Attributes:
         subject: identifies the user at the provider; never reassigned.
         name: for display; the provider may let users change it.
-        groups: the user's groups with a grant, at the sign-in.
+        groups: the user's groups that had a grant at the sign-in.
         expires: s since 1970.
     """
 

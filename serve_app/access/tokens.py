@@ -68,22 +68,18 @@ class Grant:
         return self.meshes is None or mesh in self.meshes
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One entry of the file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token(Grant):
+    """An entry of the file.
 
     Attributes:
         name: for messages and logs, never in metrics.
         digest: SHA-256 of the token, 32 bytes.
-        scopes: at least one.
-        meshes: the meshes that it gives access to; None: all.
         expires: UTC; None: never.
     """
 
     name: str
     digest: bytes
-    scopes: frozenset[Scope]
-    meshes: frozenset[str] | None = None
     expires: datetime | None = None
 
     def has_expired(self, now: datetime) -> bool:
@@ -131,11 +127,11 @@ def _token(entry: dict[str, Any], place: str) -> Token:
     if expires is not None and (not isinstance(expires, datetime) or expires.tzinfo is None):
         raise BadSettings(f"{place}: expires: expected a time with a zone such as 2027-01-01T00:00:00Z")
     return Token(
-        name,
-        bytes.fromhex(digest),
         parse_scopes(entry.get("scopes"), f"{place}: scopes"),
         _meshes(entry, place),
-        None if expires is None else expires.astimezone(UTC),
+        name=name,
+        digest=bytes.fromhex(digest),
+        expires=None if expires is None else expires.astimezone(UTC),
     )
 
 

@@ -50,7 +50,7 @@ def serve(
         _serve_single(config, overrides(assignments, {"serve.host": host, "serve.port": port}))
         return
     # The keeper would replace a program that calls this command in its own process.
-    service_start = ServiceStart.begin() if context.obj == OWNS_PROCESS else ServiceStart.without_keeper()
+    service_start = ServiceStart.begin() if context.obj == OWNS_PROCESS else ServiceStart()
     values = overrides(assignments, {"serve.host": host, "serve.port": service_start.port or port})
     leave_other_clusters()  # before Python imports Ray, which then reads some of the variables
     _serve_on_ray(config, values, service_start)

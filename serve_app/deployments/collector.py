@@ -60,14 +60,14 @@ class Collector:
         settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
 
     Attributes:
-        _connected: the polled Prometheus of each mesh that was connected on the page.
+        _connections: Prometheus URL by mesh, of the meshes that were connected on the page.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
         meshes = settings.collected
         self._settings = settings
-        self._connected: dict[str, str] = {}
+        self._connections: dict[str, str] = {}
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = connect(sessions)
         self._watches = {
@@ -82,8 +82,8 @@ class Collector:
         self._past_thread = ThreadPoolExecutor(1, "past")  # reads the past of the page: no poll waits for it
         self._replay_thread = ThreadPoolExecutor(1, "replay")
         self._updating = asyncio.Lock()
-        self._collecting: dict[str, asyncio.Task[None]] = {}  # by mesh
-        self._tasks: set[asyncio.Task[None]] = set()  # all other tasks
+        self._mesh_tasks: dict[str, asyncio.Task[None]] = {}  # by mesh
+        self._other_tasks: set[asyncio.Task[None]] = set()
         self._instruments = open_instruments()
         self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
@@ -93,11 +93,14 @@ class Collector:
         Raises:
             RuntimeError: a loop has ended, which is a bug.
         """
-        if not self._tasks:
-            self._collecting = {name: asyncio.create_task(self._collect(loop)) for name, loop in self._loops.items()}
-            self._tasks = {asyncio.create_task(self._ownership.run()), asyncio.create_task(self._follow_connections())}
-            self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
-        ended_tasks = [task for task in (*self._tasks, *self._collecting.values()) if task.done()]
+        if not self._other_tasks:
+            self._mesh_tasks = {name: asyncio.create_task(self._collect(loop)) for name, loop in self._loops.items()}
+            self._other_tasks = {
+                asyncio.create_task(self._ownership.run()),
+                asyncio.create_task(self._follow_connections()),
+            }
+            self._other_tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
+        ended_tasks = [task for task in (*self._other_tasks, *self._mesh_tasks.values()) if task.done()]
         if ended_tasks:
             raise RuntimeError(f"a task of the collector has ended: {ended_tasks[0].exception()!r}")
 
@@ -132,16 +135,16 @@ class Collector:
 
     def _update_connections(self, urls: Mapping[str, str]) -> None:
         connections = {mesh: url for mesh, url in urls.items() if not self._settings.mesh(mesh).is_collected}
-        for mesh in [name for name, url in self._connected.items() if connections.get(name) != url]:
-            self._collecting.pop(mesh).cancel()
+        for mesh in [name for name, url in self._connections.items() if connections.get(name) != url]:
+            self._mesh_tasks.pop(mesh).cancel()
             self._ownership.remove(mesh)
-            del self._connected[mesh], self._loops[mesh], self._meshes[mesh]
-        for mesh in connections.keys() - self._connected.keys():
+            del self._connections[mesh], self._loops[mesh], self._meshes[mesh]
+        for mesh in connections.keys() - self._connections.keys():
             self._meshes[mesh] = self._with_source(mesh, connections[mesh])
             self._loops[mesh] = self._loop(mesh, self._meshes[mesh], self._collector)
             self._ownership.add(mesh)
-            self._connected[mesh] = connections[mesh]
-            self._collecting[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
+            self._connections[mesh] = connections[mesh]
+            self._mesh_tasks[mesh] = asyncio.create_task(self._collect(self._loops[mesh]))
 
     async def past(
         self, mesh: str, period: TimeRange, subject: Subject, deadline: Deadline
@@ -173,9 +176,9 @@ class Collector:
 
     async def close(self) -> None:
         """Stop collecting, and leave the meshes to other collectors. Serve awaits this when a replica ends."""
-        for task in (*self._tasks, *self._collecting.values()):
+        for task in (*self._other_tasks, *self._mesh_tasks.values()):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._collecting.values(), return_exceptions=True)
+        await asyncio.gather(*self._other_tasks, *self._mesh_tasks.values(), return_exceptions=True)
         await self._ownership.end()
 
     def _with_source(self, mesh: str, prometheus: str) -> MeshSettings:
@@ -222,7 +225,7 @@ class Collector:
 
     async def _push(self, mesh: str, snapshot: MeshSnapshot, **more: Any) -> None:
         caller, session = Caller(Deadline.after(self._deadline_seconds)), with_session(self._sessions, mesh)
-        more["is_connected"] = mesh in self._connected
+        more["is_connected"] = mesh in self._connections
         await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, **more)
 
     async def _collect(self, loop: MeshCollector) -> None:
@@ -232,10 +235,10 @@ class Collector:
             with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
                 resume = await self._resume(mesh)
-                loop.begin(resume.at, self._past_of(loop, resume.at or 0.0) if resume.reads_past else None)
+                loop.begin(resume.at, self._past_reader(loop, resume.at or 0.0) if resume.reads_past else None)
                 await loop.run()
 
-    def _past_of(self, loop: MeshCollector, after: float) -> ReadPast | None:
+    def _past_reader(self, loop: MeshCollector, after: float) -> ReadPast | None:
         """Return a function that reads a mesh's past after a Unix time; None if its source has no past, or the settings
         want none."""
         mesh, hours = loop.state.mesh, self._collector.replay_hours

@@ -1,7 +1,5 @@
 """Notifier: reads verdicts from the store, and sends alerts and events. There is one replica, since their state has one
-owner.
-
-No one calls it. Once a session has stored a verdict, its part in the notification is done.
+owner. No other deployment calls it.
 """
 
 import asyncio
@@ -36,7 +34,7 @@ class Notifier:
             return _draw(store, mesh, incident)
 
         self._leader = Leader(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
-        self._delivering: asyncio.Task[None] | None = None
+        self._delivery: asyncio.Task[None] | None = None
         self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
     async def check_health(self) -> None:
@@ -45,10 +43,10 @@ class Notifier:
         Raises:
             RuntimeError: delivery has ended, which is a bug.
         """
-        if self._delivering is None:
-            self._delivering = asyncio.create_task(self._leader.run())
-        if self._delivering.done():
-            raise RuntimeError("delivery of alerts has ended") from self._delivering.exception()
+        if self._delivery is None:
+            self._delivery = asyncio.create_task(self._leader.run())
+        if self._delivery.done():
+            raise RuntimeError("delivery of alerts has ended") from self._delivery.exception()
 
     async def close(self) -> None:
         """Deliver waiting alerts within their deadline. Serve awaits this when a replica ends."""

@@ -29,7 +29,7 @@ class Device:
     """Where a process scores.
 
     Attributes:
-        obstacle: why it is the CPU although a GPU is expected; None: as configured.
+        obstacle: why the CPU scores although a GPU is expected; None: as configured.
     """
 
     torch: torch.device
@@ -48,7 +48,7 @@ def choose_device(setting: str, share: float, *, is_promised: bool) -> Device:
         is_promised: whether this process should have a GPU, so that a missing one is logged as a warning.
 
     Raises:
-        NoCapacity: ``cuda`` is wanted, and there is an obstacle.
+        NoCapacity: the setting is ``cuda``, and there is an obstacle.
     """
     if setting == "cpu":
         return Device(CPU)
@@ -62,7 +62,7 @@ def step_aside(setting: str, obstacle: Obstacle, *, is_promised: bool = True) ->
     """Use the CPU in place of a GPU; for the arguments, see :func:`choose_device`.
 
     Raises:
-        NoCapacity: ``cuda`` is wanted.
+        NoCapacity: the setting is ``cuda``.
     """
     if setting == "cuda":
         raise refusal(obstacle)
@@ -84,7 +84,7 @@ def place_weights(setting: str, device: Device, place: Callable[[torch.device], 
         Its result, and the device.
 
     Raises:
-        NoCapacity: ``cuda`` is wanted, and the GPU fails.
+        NoCapacity: the setting is ``cuda``, and the GPU fails.
     """
     try:
         return place(device.torch), device

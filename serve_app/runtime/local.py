@@ -96,8 +96,8 @@ def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], Non
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
-        settings: ``serve`` is used. Port 0 means a free one, for the service and for the metrics.
-        quiet: log only errors; otherwise Ray and Serve log what they do.
+        settings: ``serve`` is used. Port 0 means a free port, for the service and for the metrics.
+        quiet: log only errors of Ray and Serve.
         report: called with a description of each step when it begins.
 
     Returns:
@@ -174,10 +174,10 @@ def wait_until_answered(url: str) -> None:
     Raises:
         NoCapacity: it did not answer within :data:`START_SECONDS`.
     """
-    until = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     # Without a proxy from the environment; the certificate may be for another name than this address.
     with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as http:
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             with suppress(httpx.TransportError):
                 if http.get(f"{url}/healthz").status_code == httpx.codes.OK:
                     return
@@ -222,11 +222,11 @@ def _end_in_order() -> None:
     """End the applications, so that current requests are answered, then Ray. If they take too long, Ray ends without
     them. It must not be killed while this process is connected to it.
     """
-    until = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     with suppress(RayError, RayServeException, TimeoutError):
         for name in serve.status().applications:
             serve.delete(name, _blocking=False)
-        while serve.status().applications and time.monotonic() < until:
+        while serve.status().applications and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
     ray.shutdown()
 
@@ -268,8 +268,8 @@ def _start_ray(**options: Any) -> None:
 @contextmanager
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no Ray processes that a service on one machine does not use: the autoscaler's monitor, the dashboard's
-    server, and the log reader if this process does not print logs. They take 160 MiB and two seconds of CPU time. Fork
-    workers, and bind everything to loopback. ``ray.init`` has no arguments for this."""
+    server, and the log reader if this process does not print logs. They take 160 MiB and two seconds of CPU time. Also
+    fork workers, and bind all ports to loopback. ``ray.init`` has no arguments for this."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
 
     def few_parameters(**arguments: Any) -> parameter.RayParams:

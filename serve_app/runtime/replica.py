@@ -1,7 +1,5 @@
 """The process that a deployment runs in: a Ray Serve replica, or the single process of ``tagae serve --single``, which
-runs all deployments without Ray.
-
-Deployments ask this module for what Serve gives its replicas, so that they do not import Ray.
+runs all deployments without Ray. With this module, deployments need not import Ray.
 """
 
 import asyncio
@@ -19,7 +17,7 @@ _single: "Single | None" = None
 
 @dataclass
 class Single:
-    """Stands in for Serve in this process."""
+    """Replaces Serve in this process."""
 
     instruments: PrometheusInstruments = field(default_factory=PrometheusInstruments)
     ingress: Any = None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 # A deployment's handle, typed as the deployed class, so that mypy checks the names and arguments of remote methods.
 # Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
 Handle = Annotated[T, "deployment handle"]
-WAITED = "x-tagae-waited"  # header that the gate adds: seconds since it received the whole request
+WAIT_HEADER = "x-tagae-waited"  # header that the gate adds: seconds since it received the whole request
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between further repeats; a replacement takes seconds
 
@@ -98,7 +98,7 @@ class RemoteApi:
     :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(subject, method, *args)``.
 
     Attributes:
-        names: of the subject and its method, as far as they were read.
+        names: names of the subject and its method, as far as they were read.
     """
 
     call: Any

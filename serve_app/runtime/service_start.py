@@ -15,17 +15,17 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class ServiceStart:
-    """This start of the service.
+    """This start of the service; by default the first, without a keeper.
 
     Attributes:
-        descriptor: written once the service is ready; -1: there is no keeper.
+        descriptor: written once the service is ready; -1: nothing starts the service again.
         port: port that the service listened on before; 0: this is the first start.
-        number: number of starts since the service last ran for a while; 0: this is the first one.
+        number: number of starts since the service last ran for a while.
     """
 
-    descriptor: int
-    port: int
-    number: int
+    descriptor: int = -1
+    port: int = 0
+    number: int = 0
 
     @classmethod
     def begin(cls) -> Self:
@@ -43,12 +43,7 @@ class ServiceStart:
         _end_with_parent()
         if os.getppid() != parent:  # the parent has just ended
             sys.exit(0)
-        return cls(writing, 0, 0)
-
-    @classmethod
-    def without_keeper(cls) -> Self:
-        """Continue in this process. Nothing starts the service again."""
-        return cls(-1, 0, 0)
+        return cls(writing)
 
     def report(self, port: int) -> None:
         if self.descriptor >= 0:

@@ -1,5 +1,4 @@
-"""Watches Ray's processes from the process that started them, so that the service recovers, and leaves no process
-behind.
+"""Watches Ray's processes from the process that started them. Also kills them, so that none is left behind.
 
 Serve replaces replicas, the proxy and the controller. Nothing replaces Ray's own processes (``gcs_server``, and
 ``raylet``, which ends with its agents): without them, nothing can be managed, so the service starts again

@@ -58,11 +58,7 @@ class Refused(Exception):
 
 
 class Verdicts:
-    """Answers calls.
-
-    Args:
-        mesh: name of the mesh for calls that name none.
-    """
+    """Answers calls. ``mesh`` is the default mesh name."""
 
     def __init__(self, app: ASGIApp, mesh: str) -> None:
         self._app, self._mesh = app, mesh
@@ -111,7 +107,7 @@ class Verdicts:
         return verdict_message(bytes(body))
 
     async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
-        """Send each verdict. A slow watcher misses some before the newest, and delays no other watcher."""
+        """Send each verdict. A slow watcher misses older verdicts, and delays no other watcher."""
         queue: asyncio.Queue[bytes | Refused] = asyncio.Queue(MAX_WAITING)
         following = asyncio.create_task(self._follow(context, queue))
         self._watchers.add(queue)

@@ -55,9 +55,9 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
         NoCapacity: ``scorer.device`` is ``cuda``, and there is no working GPU.
         IncompatibleWeights, CorruptState, StoreFull: see :class:`MeshSession`.
     """
-    ends = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ends.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     front = settings.serve
     hosts = [address.rpartition(":")[0].strip("[]") for address in front.grpc if not address.startswith(UNIX)]
     require_usable(settings, [front.host, *hosts])
@@ -75,10 +75,10 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
             _serve_http(settings, app, listening),
             _serve_grpc(settings, app) as addresses,
         ):
-            tending.add_done_callback(lambda _: ends.set())  # only a bug ends it; the exit code reports it
+            tending.add_done_callback(lambda _: stop.set())  # only a bug ends it; the exit code reports it
             scheme = "https" if front.certificate_file else "http"
             ready(f"{scheme}://{_bracket_ipv6(front.host)}:{listening.getsockname()[1]}", addresses)
-            await ends.wait()
+            await stop.wait()
         send_spans()
 
 

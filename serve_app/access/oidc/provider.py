@@ -64,7 +64,7 @@ class Provider:
         Endpoint(rules.issuer, ca_file=rules.ca_file).ssl_context()  # raises its errors here
         self._metadata: ProviderMetadata | None = None
         self._read_at = 0.0
-        self._reading = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def metadata(self, max_age_seconds: float = METADATA_SECONDS) -> ProviderMetadata:
         """The metadata, not older than ``max_age_seconds``. If it cannot be read again, the old one is used.
@@ -72,7 +72,7 @@ class Provider:
         Raises:
             ProviderFailed: it cannot be read or is wrong, and was never read before.
         """
-        async with self._reading:
+        async with self._lock:
             if self._metadata is None or time.monotonic() - self._read_at >= max_age_seconds:
                 try:
                     self._metadata = await self._read()

@@ -46,7 +46,7 @@ class SignOn:
 
     Args:
         deadline_seconds: total deadline of all requests for one answer to a browser.
-        mark: adds an id to the ids that cannot be used again.
+        mark: marks an id as used.
         now: s since 1970.
 
     Raises:

@@ -83,9 +83,7 @@ class Admission:
         self._note(kind, mesh, now)
         self._decay(now)
         self._refusals += 1
-        self._refused_meshes.pop(mesh, None)
-        self._refused_meshes[mesh] = now
-        _forget(self._refused_meshes, now)
+        _note_time(self._refused_meshes, mesh, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
         """Return a ticket, or None if there is no capacity; see :meth:`has_room`. ``now``: s of a monotonic clock."""
@@ -131,9 +129,7 @@ class Admission:
     def _note(self, kind: RequestKind, mesh: str, now: float) -> None:
         """Count a mesh among those that share the limit."""
         if kind is not RequestKind.READ:
-            self._latest_requests.pop(mesh, None)
-            self._latest_requests[mesh] = now
-            _forget(self._latest_requests, now)
+            _note_time(self._latest_requests, mesh, now)
 
     def _fair_share(self, mesh: str) -> float:
         """The number of requests that one mesh may run; at least two, so that the next snapshot is ready when one is
@@ -147,7 +143,9 @@ class Admission:
         self._refusals, self._completions, self._decayed_at = self._refusals * factor, self._completions * factor, now
 
 
-def _forget(times: dict[str, float], now: float) -> None:
-    """Drop the first entries that are too old."""
-    while times and now - times[first := next(iter(times))] > MAX_RETRY_AFTER_SECONDS:
+def _note_time(times: dict[str, float], mesh: str, now: float) -> None:
+    """Make a mesh the newest entry, and drop entries that are too old."""
+    times.pop(mesh, None)
+    times[mesh] = now
+    while now - times[first := next(iter(times))] > MAX_RETRY_AFTER_SECONDS:
         del times[first]

@@ -15,13 +15,10 @@ HEADER_SECONDS = 10.0  # for a request's headers
 MAX_HEADER_BYTES = 16_384  # in request line and headers together
 MAX_CONNECTIONS = 4096  # of all clients
 MAX_CONNECTIONS_PER_CLIENT = 2048  # from one address; a reverse proxy is one address for all of its clients
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
-)
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
+_UNAVAILABLE = b"503 Service Unavailable\r\nretry-after: 1"
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+_RESPONSE = (
+    b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
 )
 
 
@@ -44,7 +41,7 @@ class GuardedProtocol(HttpToolsProtocol):
             (self.clients[address], MAX_CONNECTIONS_PER_CLIENT),
         ):
             if count >= limit:
-                self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
+                self._close(_UNAVAILABLE, b"too many connections; close idle ones, or try again later\n")
                 return
         self._address = address
         self.clients[address] += 1
@@ -105,10 +102,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.close()
 
-    def _close(self, response: bytes, text: bytes) -> None:
+    def _close(self, status: bytes, text: bytes) -> None:
         self._stop_timer()
         if not self.transport.is_closing():
-            self.transport.write(response % (len(text), text))
+            self.transport.write(_RESPONSE % (status, len(text), text))
             self.transport.close()
 
 

@@ -43,7 +43,7 @@ from serve_app.metrics import REQUESTS, SNAPSHOTS_DROPPED, Instruments, Outcome,
 from serve_app.runtime.environment import handed_settings
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, WAITED
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, WAIT_HEADER
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web import assets
@@ -79,7 +79,6 @@ class Request:
     Attributes:
         kind: None: no limit applies.
         deadline_seconds: None: it has no deadline.
-        is_probe: whether it asks if the service runs.
     """
 
     kind: RequestKind | None
@@ -99,7 +98,7 @@ class Gate:
 
     Args:
         settings: ``serve`` and ``limits`` are used.
-        access: the access rules. The application gets the caller in the scope, and refuses requests without one.
+        access: finds the caller, whom the application gets in the scope.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
@@ -107,7 +106,7 @@ class Gate:
         self._front, self._max_body_bytes = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
-        self._buffered = 0  # bytes of bodies in memory
+        self._buffered_bytes = 0  # bytes of bodies in memory
         self._began = time.monotonic()
         self._has_answered = False  # whether the service has ever answered
 
@@ -185,12 +184,12 @@ class Gate:
             if request.kind and ticket is None:
                 raise self._refusal()
             try:
-                await self._send_until(received_at, seconds, request, scope, body, receive, send)
+                await self._send_until_answered(received_at, seconds, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
         finally:
-            self._buffered -= len(body)
+            self._buffered_bytes -= len(body)
 
     def _request(self, scope: Scope) -> Request:
         path, seconds = scope["path"], self._front.deadline_seconds
@@ -228,8 +227,8 @@ class Gate:
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                until = start + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
-                async with asyncio.timeout(until - time.monotonic()):
+                deadline = start + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
+                async with asyncio.timeout(deadline - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
                     raise SlowRequest(f"body: the connection ended after {size} bytes; send the whole body")
@@ -238,12 +237,12 @@ class Gate:
                 if piece:
                     pieces.append(piece)
                 size += len(piece)
-                self._buffered += len(piece)
+                self._buffered_bytes += len(piece)
                 if size > self._max_body_bytes:
                     raise DocumentTooLarge(
                         f"body: exceeds {self._max_body_bytes} bytes; raise limits.max_body_bytes or split the mesh"
                     )
-                if self._buffered > MAX_BODIES * self._max_body_bytes:
+                if self._buffered_bytes > MAX_BODIES * self._max_body_bytes:
                     raise Overloaded(
                         "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
@@ -253,16 +252,16 @@ class Gate:
                 if trickles > TRICKLES:
                     await asyncio.sleep(TRICKLE_SECONDS)
         except TimeoutError:
-            self._buffered -= size
+            self._buffered_bytes -= size
             raise SlowRequest(
                 f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
                 f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - start:.1f} s; send it faster"
             ) from None
         except BaseException:  # also if the request is cancelled
-            self._buffered -= size
+            self._buffered_bytes -= size
             raise
 
-    async def _send_until(
+    async def _send_until_answered(
         self,
         received_at: float,
         seconds: float,
@@ -272,21 +271,21 @@ class Gate:
         receive: Receive,
         send: "TrackedSend",
     ) -> None:
-        """Send the request to the replicas, and repeat it if one drops it, until it is answered or the deadline passes.
+        """Send the request to the replicas until it is answered or the deadline passes. A dropped request is repeated.
 
         Args:
             received_at: when the whole request had arrived, s of the monotonic clock: a wait for capacity counts, too.
             seconds: time from then to its deadline.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
-        until = received_at + SLACK * seconds
-        headers = [(name, value) for name, value in scope["headers"] if name != WAITED.encode()]
+        deadline = received_at + SLACK * seconds
+        headers = [(name, value) for name, value in scope["headers"] if name != WAIT_HEADER.encode()]
         try:
-            async with asyncio.timeout(until - time.monotonic()):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 while True:
                     attempt, watched_receive = Attempt(send), send.watch(receive)
                     wait = f"{time.monotonic() - received_at:.6f}"
-                    attempt_scope = {**scope, "headers": [*headers, (WAITED.encode(), wait.encode())]}
+                    attempt_scope = {**scope, "headers": [*headers, (WAIT_HEADER.encode(), wait.encode())]}
                     if is_handed:
                         await self._app(hand_body(attempt_scope, body), watched_receive, attempt)
                     else:
@@ -296,7 +295,7 @@ class Gate:
                     if attempt.is_not_found and self._has_answered:  # Serve knows the applications: it is theirs
                         await attempt.release()
                         return
-                    if time.monotonic() + PAUSE_SECONDS >= until:
+                    if time.monotonic() + PAUSE_SECONDS >= deadline:
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError:
@@ -350,28 +349,28 @@ class TrackedSend:
 
 
 class Attempt:
-    """A ``send`` that holds back an answer if it may be Serve's own, for a missing or unready replica."""
+    """A ``send`` that holds back an answer that may be Serve's own, for a missing or unready replica."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._held: list[Message] = []
+        self._held_messages: list[Message] = []
         self.was_answered = False
 
     @property
     def is_not_found(self) -> bool:
         """Whether the answer is a 404, either from another application or from Serve, which knows none yet."""
-        return bool(self._held) and self._held[0]["status"] == 404
+        return bool(self._held_messages) and self._held_messages[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
         is_start = message["type"] == "http.response.start"
-        if self._held or (is_start and message["status"] in (404, 408, 500, 503) and not _is_problem(message)):
-            self._held.append(message)
+        if self._held_messages or (is_start and message["status"] in (404, 408, 500, 503) and not _is_problem(message)):
+            self._held_messages.append(message)
         else:
             self.was_answered = True
             await self._send(message)
 
     async def release(self) -> None:
-        for message in self._held:
+        for message in self._held_messages:
             await self._send(message)
 
 

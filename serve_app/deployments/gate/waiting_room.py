@@ -64,5 +64,5 @@ class WaitingRoom:
                 turn.set_result(ticket)
 
     def _has_place(self) -> bool:
-        """Whether one more request can wait: at most as many as may run, and at least one."""
+        """Whether one more request can wait. As many can wait as may run, and at least one."""
         return len(self._waiting) < max(1, int(self._admission.limit))

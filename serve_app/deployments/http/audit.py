@@ -32,7 +32,7 @@ log = logging.getLogger("serve_app.audit")
 
 @dataclass(slots=True)
 class Note:
-    """What is known about a request, and its record in the audit log.
+    """A request's record in the audit log, which grows with the request.
 
     Attributes:
         record: without the outcome.
@@ -47,8 +47,8 @@ class Note:
     def update(self, **fields: object) -> None:
         self.record = self.record.model_copy(update=fields)
 
-    def add_names(self, *names: str) -> None:
-        """Add the names of the things that the request changes."""
+    def add_names(self, *names: str | None) -> None:
+        """Add names of changed things, such as incidents and services."""
         self.update(names=[*self.record.names, *(short(name) for name in names if name)][:MAX_NAMES])
 
     async def begin(self) -> None:
@@ -122,7 +122,7 @@ def is_change(method: str, route: str) -> bool:
 
 
 def make_note(scope: Scope) -> Note:
-    """What is known about a request before its route."""
+    """A request's record before its route is known."""
     state: dict[str, Any] = scope["state"]
     principal: Principal = state[PRINCIPAL]
     ingress = replica.ingress()
@@ -170,7 +170,7 @@ async def record_change(request: Request) -> None:
 
 
 def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_IN) -> Note:
-    """What is known about a sign-in or sign-out request, whose user access control does not know."""
+    """A sign-in's or sign-out's record. Access control does not know the user of such a request."""
     note = make_note(request.scope)
     route = f"{request.method} {request.scope['route'].path}"
     note.update(action=action, route=route, **_identity(principal))
@@ -181,4 +181,4 @@ def note_names(request: Request, *names: str | None) -> None:
     """Add the names of changed things to a request's record."""
     note: Note | None = getattr(request.state, NOTE, None)
     if note is not None:
-        note.add_names(*(name for name in names if name))
+        note.add_names(*names)

@@ -12,13 +12,13 @@ from serve_app.collect.loop import CollectorState
 from serve_app.collect.tools.lookup import ToolLookup
 from serve_app.deployments.session.api import api_of
 from serve_app.runtime.replica import start_task
-from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_session
+from serve_app.runtime.rpc import WAIT_HEADER, Caller, Deadline, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
 TOOL_SECONDS, TOOL_SHARE = 3.0, 0.6  # maximum wait for logs and traces; and share of the deadline
 PROBE_SECONDS = 0.5  # how long a probe or a list waits for the replicas behind the ingress
-RECORDS = "(access records)"  # stands for a mesh name, and is not a valid one
+RECORDS = "(access records)"  # in place of a mesh name; no mesh can have it
 
 if TYPE_CHECKING:  # the ingress does not need torch
     from serve_app.deployments.collector import Collector
@@ -33,8 +33,7 @@ class SingleFlight(Generic[T]):
         self._calls: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of ``call``. The call continues if one caller is cancelled, since others may wait for
-        it."""
+        """Return the result of ``call``, which continues if a caller is cancelled: others may wait for it."""
         task = self._calls.get(key)
         if task is None:
             task = self._calls[key] = start_task(_run(call))
@@ -81,7 +80,7 @@ class Backend:
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``, it counts from when the gate had received
         all of it."""
-        wait_seconds = float(request.headers.get(WAITED, 0.0)) if request else 0.0
+        wait_seconds = float(request.headers.get(WAIT_HEADER, 0.0)) if request else 0.0
         return Deadline.after(self._deadline_seconds - wait_seconds)
 
     @overload
@@ -91,7 +90,7 @@ class Backend:
     async def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a handle or an API within the usual deadline; errors as in :meth:`Caller.ask`."""
+        """Call a method of a handle or an API within the usual deadline. Raises the errors of :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def collector_states(self) -> list[CollectorState]:

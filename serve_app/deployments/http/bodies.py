@@ -26,7 +26,7 @@ D = TypeVar("D", bound=Document)
 OFF_LOOP_BYTES = 2**16  # a larger body is decoded outside the event loop; this one takes about a millisecond
 MAX_ACTION_BYTES = 2**20  # for feedback, a mute, or a rollback
 MAX_METRICS_BYTES = 4 * 2**20  # for uncompressed OTLP metrics, which take up to 50 times that memory when decoded
-LEFT_OUT = "tagae-left-out"  # response header
+LEFT_OUT_HEADER = "tagae-left-out"  # response header
 JSON = "application/json"
 GZIP = 16 + zlib.MAX_WBITS  # for zlib: with a gzip header
 
@@ -51,7 +51,7 @@ class SnapshotBody:
         """The response headers."""
         names = self.left_out[:ERRORS_LISTED]
         warnings = (f"change of {ascii(name)[:SHOWN]}: expected namespace/name" for name in names)
-        return {LEFT_OUT: "; ".join(warnings)} if names else {}
+        return {LEFT_OUT_HEADER: "; ".join(warnings)} if names else {}
 
 
 async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetime | None = None) -> SnapshotBody:

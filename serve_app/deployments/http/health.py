@@ -29,7 +29,7 @@ class SharedAnswer(Generic[T]):
         self._answered_at = -math.inf  # s of the monotonic clock
         self._shared: SingleFlight[T] = SingleFlight()
 
-    async def recent(self) -> T:
+    async def recent_answer(self) -> T:
         """An answer that is at most ``READY_SECONDS`` old. Raises the errors of ``ask``."""
         if self.newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
             return self.newest
@@ -40,10 +40,10 @@ class SharedAnswer(Generic[T]):
 
         return await self._shared.do("answer", ask)
 
-    async def last(self) -> T | None:
+    async def newest_answer(self) -> T | None:
         """The newest answer, or a fresh one if it arrives at once. Liveness does not depend on other replicas."""
         with suppress(ServeError, TimeoutError):
-            await asyncio.wait_for(self.recent(), PROBE_SECONDS)
+            await asyncio.wait_for(self.recent_answer(), PROBE_SECONDS)
         return self.newest
 
 

@@ -186,7 +186,7 @@ async def refuse_foreign_pages(request: Request) -> None:
     preflight request first, which is refused (``OPTIONS`` is 405).
 
     Raises:
-        UnsupportedMediaType: the content type is one that any page can send.
+        UnsupportedMediaType: any page can send this content type.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and "origin" in request.headers and media_type in SIMPLE_TYPES:

@@ -31,7 +31,7 @@ class SignIns:
         self.rules, self.cookies = rules, cookies
         self._access, self._backend = access, backend
         self._used_at = 0.0
-        self._following: asyncio.Task[None] | None = None
+        self._follower: asyncio.Task[None] | None = None
         self._shared: SingleFlight[None] = SingleFlight()
         self._lock = asyncio.Lock()  # a read that began before a sign-out must not replace the newer ids
         seconds = SHARE_OF_DEADLINE * backend.settings.serve.deadline_seconds
@@ -49,10 +49,10 @@ class SignIns:
         if not self._is_following():
             await self._shared.do("ended", self._read)
             if not self._is_following():
-                self._following = start_task(self._keep_reading())
+                self._follower = start_task(self._keep_reading())
 
     def _is_following(self) -> bool:
-        return self._following is not None and not self._following.done()
+        return self._follower is not None and not self._follower.done()
 
     async def _end(self, id: str, until: float) -> bool:
         async with self._lock:

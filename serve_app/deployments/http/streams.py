@@ -98,12 +98,12 @@ class VerdictStreams:
         self, mesh: str, last_seen: datetime | None, news: NewVerdicts, is_valid: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """Yield events until the stream reaches its maximum age, or the reader's token is no longer valid."""
-        ends = time.monotonic() + STREAM_SECONDS
+        end = time.monotonic() + STREAM_SECONDS
         number = next(self._numbers)
         revision = 0  # known to the reader; initially 0, since something may have changed while there was no stream
         try:
             yield RECONNECT
-            while time.monotonic() < ends and is_valid():
+            while time.monotonic() < end and is_valid():
                 yield news.events or (b": nothing new\n\n" if news.revision == revision else CHANGED)
                 last_seen, revision = news.newest or last_seen, news.revision
                 ticks = math.ceil(self._open / STREAMS_PER_TICK)

@@ -30,9 +30,9 @@ from serve_app.runtime.rpc import Caller, Deadline, P, T
 log = logging.getLogger(__name__)
 
 
-class InSession:
-    """Scores in this process, on its CPU. Another place with the same methods is
-    :class:`~serve_app.deployments.scoring.replicas.Replicas`.
+class SessionBackend:
+    """Scores in this process, on its CPU. Another backend with the same methods is
+    :class:`~serve_app.deployments.scoring.replicas.ReplicaBackend`.
 
     Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has only one snapshot in progress, so that
     none takes another mesh's turn.
@@ -40,7 +40,7 @@ class InSession:
     Args:
         weights: the configured weights, on the CPU.
         replica: name of this replica, for metrics.
-        threads: threads for one pass of the network.
+        threads: number of threads of a network pass.
     """
 
     def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
@@ -78,7 +78,7 @@ class SessionRunner(SnapshotRunner):
     place: ClassVar[RunnerPlace] = "session"
 
     def __init__(
-        self, backend: InSession, pool: Executor, mesh: str, deadline: Deadline, checkpoint: Checkpoint
+        self, backend: SessionBackend, pool: Executor, mesh: str, deadline: Deadline, checkpoint: Checkpoint
     ) -> None:
         super().__init__(mesh, deadline, checkpoint)
         self._backend, self._pool = backend, pool

@@ -44,7 +44,7 @@ class ScorerInfo:
         device: ``cpu`` or ``cuda``.
         model: digest of the weights.
         refusals: a sentence for each configured checkpoint that is not in use, with the reason.
-        receivers: for each receiver of notifications with a problem, a sentence for everyone, and one with its address.
+        receivers: for each failing receiver of notifications, a sentence without and one with its address.
     """
 
     device: str

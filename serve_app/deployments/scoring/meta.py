@@ -42,7 +42,7 @@ class MetaModel:
     async def decide(
         self, meta_input: MetaInput, policy: AlertPolicy, mesh: str, trace: str = "", pin: ModelPin | None = None
     ) -> tuple[Verdict, IncidentMemory]:
-        """Return a snapshot's verdict, and the memory for the next one. Each call includes the policy with which the
+        """Return a snapshot's verdict, and the memory for the next snapshot. ``policy`` is the policy with which the
         session gathered the evidence.
 
         Args:

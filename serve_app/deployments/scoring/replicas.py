@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
-    """Scores on replicas; see :class:`~serve_app.deployments.scoring.in_session.InSession`.
+class ReplicaBackend:
+    """Scores on replicas; see :class:`~serve_app.deployments.scoring.in_session.SessionBackend`.
 
     Attributes:
         groups: groups of parts, each scored with one call.
@@ -69,7 +69,7 @@ class ReplicaRunner(SnapshotRunner):
     place: ClassVar[RunnerPlace] = "replicas"
 
     def __init__(
-        self, replicas: Replicas, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False
+        self, replicas: ReplicaBackend, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False
     ) -> None:
         super().__init__(mesh, deadline, model.checkpoint)
         self._replicas, self._pin, self._in_shadow = replicas, model.pin, in_shadow

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotRunner:
-    """Runs the stages of one snapshot: the part of a :class:`~serve_app.pipeline.StageRunner` that both places share.
+    """The part of a :class:`~serve_app.pipeline.StageRunner` that session and replicas share.
 
     Attributes:
         deadline: no stage begins after it.
@@ -36,7 +36,7 @@ class SnapshotRunner:
         self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
-        """Return the scores in the order of the parts. The others of the ``parts`` count as missing."""
+        """Return the scores in the order of the parts. The rest of the ``parts`` count as missing."""
         self._scored_groups = [group for group in groups if isinstance(group, ScoredGroup)]
         for group in groups:
             if isinstance(group, Exception):

@@ -1,4 +1,4 @@
-"""The API of a session: the objects whose methods other processes call, each about one subject.
+"""A session's API: objects whose methods other processes call, each about one subject.
 
 A new query or change is a method of such an object: nothing in between names it. The methods describe answers and
 errors.

@@ -29,9 +29,9 @@ from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.views import ScoringDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
-from serve_app.deployments.scoring.in_session import InSession, SessionRunner
+from serve_app.deployments.scoring.in_session import SessionBackend, SessionRunner
 from serve_app.deployments.scoring.messages import ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
+from serve_app.deployments.scoring.replicas import ReplicaBackend, ReplicaRunner
 from serve_app.deployments.session.api import SessionApi
 from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
 from serve_app.deployments.session.service_graphs import ServiceGraphs
@@ -120,7 +120,7 @@ class MeshSession:
         self._instruments = open_instruments()
         sidecar = platform.node() if replica.is_single() else None
         self._models = open_models(settings, weights, store, self._instruments, sidecar)
-        with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
+        with suppress(ServeError):  # the store logs why it is unavailable; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, self._instruments)
@@ -149,24 +149,24 @@ class MeshSession:
             sign_ins=EndedIds(store, time.time),
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
-        self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
+        self._background_tasks: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend = self._open_backend(weights, scorer, meta)
 
     def _open_backend(
         self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
-    ) -> InSession | Replicas:
+    ) -> SessionBackend | ReplicaBackend:
         if scorer is None or meta is None:
-            return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
+            return SessionBackend(weights, replica.name(), self._settings.model.threads, self._instruments)
         groups = self._settings.scorer.max_replicas or self._settings.scorer.num_replicas
-        return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
+        return ReplicaBackend(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The average number of running pushes. Serve calls this periodically if it scales the sessions."""
         return self._load.report()
 
     async def check_health(self) -> None:
-        """Serve calls this every second: follow the rollout of models, measure whether the store is available, what is
-        in memory, and whether the session can score.
+        """Follow the rollout of models, export gauges about store and memory, and check that the session can score.
+        Serve calls this every second.
 
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
@@ -225,9 +225,9 @@ class MeshSession:
                 raise
             if result.computation is None:
                 return SnapshotAnswer(result.document)
-            results, entry = result.computation
-            with set_log_context(mesh, results.mesh.state.sequence):
-                self._follow_up(mesh, results, entry)
+            stage_results, entry = result.computation
+            with set_log_context(mesh, stage_results.mesh.state.sequence):
+                self._follow_up(mesh, stage_results, entry)
         self._scorings[mesh] = ScoringDocument(
             place=runner.place, parts=runner.parts_by_replica, missing_parts=runner.missing_parts
         )
@@ -276,8 +276,8 @@ class MeshSession:
         self._service_graphs.forget(mesh)
         try:
             await self._shadow.delete(mesh)
-        except ServeError as error:  # what is left is never read
-            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
+        except ServeError as error:  # it is never read again
+            log.warning("mesh %s: its trial's data could not be deleted: %s", mesh, error)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, which weights are not in use, and which receivers of notifications have a
@@ -338,8 +338,8 @@ class MeshSession:
                     log.warning("%s: %s", trouble, error)
 
         task = start_task(run())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     async def _judge_beside(
         self, judged_snapshot: JudgedSnapshot, model: ServedModel, memory: IncidentMemory

@@ -74,11 +74,11 @@ class Reader:
         return Resume(newest.observed_at.timestamp(), bool(newest.replayed))
 
     def scoring(self, mesh: str) -> ScoringDocument | None:
-        """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
+        """How the newest snapshot of a mesh was scored; None: this session did not score it."""
         return self._scorings.get(mesh)
 
     def verdict(self, mesh: str, at: datetime | None = None) -> bytes:
-        """The newest verdict, or the one of an instant, as JSON.
+        """The newest verdict, or an instant's, as JSON.
 
         Raises:
             UnknownInstant: there is none.
@@ -118,7 +118,7 @@ class Reader:
         return document.model_dump_json(exclude_none=True).encode()
 
     def graph(self, mesh: str, at: datetime | None) -> ScoredSnapshot:
-        """The newest snapshot, or the one of an instant, with its verdict.
+        """The newest snapshot, or an instant's, with its verdict.
 
         Raises:
             UnknownInstant: there is none.
@@ -180,7 +180,7 @@ class Reports:
         links: Links | None = None,
         timezone: str = "UTC",
     ) -> str:
-        """The report on an incident, open or archived; None: the most severe one that was open last.
+        """The report on an incident, open or archived; None: the most severe of the newest incidents.
 
         Raises:
             UnknownIncident: there is none.

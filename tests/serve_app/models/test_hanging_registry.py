@@ -20,7 +20,7 @@ from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.meta import MetaModel
 from serve_app.deployments.scoring.passes import probe
-from serve_app.deployments.scoring.replicas import Replicas
+from serve_app.deployments.scoring.replicas import ReplicaBackend
 from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
@@ -232,7 +232,7 @@ async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(
     hang.begin()
     score, decide = Method(Scorer(settings, "cpu").score), Method(MetaModel(settings).decide)
     place: Any = SimpleNamespace(score=score, decide=decide)
-    replicas, model, mesh = Replicas(place, place, groups=2), ServedModel(load(other_weights), pin), Mesh()
+    replicas, model, mesh = ReplicaBackend(place, place, groups=2), ServedModel(load(other_weights), pin), Mesh()
     for snapshot in SNAPSHOTS:
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), model)
         advanced = await run_stages(runner, mesh, snapshot, Options(max_services=20))

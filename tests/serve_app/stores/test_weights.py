@@ -18,7 +18,7 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.in_session import SessionBackend
 from serve_app.deployments.scoring.passes import probe, score_groups
 from serve_app.deployments.scoring.queue import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.errors import DeadlineExceeded
@@ -146,7 +146,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
 
 def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> None:
     weights = load_chosen(settings_of(own=other_weights))
-    place = InSession(weights, "replica", 1, PrometheusInstruments())
+    place = SessionBackend(weights, "replica", 1, PrometheusInstruments())
     models = served_models(settings_of(own=other_weights), weights)
     chosen = {mesh: models.get(mesh) for mesh in ("own", "plain")}
     runners = {mesh: place.runner(mesh, Deadline.after(600), model) for mesh, model in chosen.items() if model}

@@ -12,14 +12,4 @@ from serve_app.deployments.http.routes import (
     views,
 )
 
-ROUTERS = (
-    snapshots.router,
-    views.router,
-    past.router,
-    models.router,
-    incidents.router,
-    actions.router,
-    service.router,
-    login.router,
-    page.router,
-)
+ROUTERS = [subject.router for subject in (snapshots, views, past, models, incidents, actions, service, login, page)]

@@ -62,7 +62,7 @@ async def sign_in(request: Request) -> Response:
 
     The cookie holds the token itself. So every replica can check it without shared state, and removing the token from
     the file ends all of its sessions at once. It has no Path: the service may be below an unknown path of a proxy, and
-    without Path, a browser uses this address's folder, which is the right one.
+    without Path, a browser uses the folder of this address.
     """
     document = await read_json(request, MAX_BODY_BYTES)
     token = document.get("token") if isinstance(document, dict) else None
@@ -100,9 +100,9 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
     """The address to which the provider sends the browser back."""
     rules, parameters = sign_ins.rules, request.query_params
     attempt = rules.cookie_name(ATTEMPT_COOKIE)
-    once = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
+    single_parameters = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
     try:
-        result = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), once)
+        result = await sign_ins.sign_on.finish(RequestHead(request.scope).cookie(attempt), single_parameters)
         value = sign_ins.cookies.seal(result.user)
         note = note_of_sign_in(request, Principal(result.user.name, way="oidc", user=result.user))
         await note.begin()

@@ -37,7 +37,7 @@ router = APIRouter(tags=["Service"])
 async def healthz(request: Request, health: UseHealth) -> HealthDocument:
     """This process is alive; its status is `ok` once the scorers have answered. Also reports their device and weights
     in their last answer, receivers of notifications with problems, and new meshes whose past is being read."""
-    scorer, replays = await asyncio.gather(health.scorers.last(), health.replays.last())
+    scorer, replays = await asyncio.gather(health.scorers.newest_answer(), health.replays.newest_answer())
     return health_document("ok", scorer, replays or {}, sees_all=_sees_all_meshes(request))
 
 
@@ -45,7 +45,7 @@ async def healthz(request: Request, health: UseHealth) -> HealthDocument:
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth) -> HealthDocument:
     """Whether the store, a session, a scorer and the meta-model answer."""
-    return health_document("ready", await health.scorers.recent(), {}, sees_all=_sees_all_meshes(request))
+    return health_document("ready", await health.scorers.recent_answer(), {}, sees_all=_sees_all_meshes(request))
 
 
 @router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))

@@ -27,7 +27,7 @@ from serve_app.deployments.http.access_control import HANDED
 from serve_app.deployments.http.handed_bodies import take_handed_bodies
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import Outcome
-from serve_app.runtime.rpc import WAITED
+from serve_app.runtime.rpc import WAIT_HEADER
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import CACHE_PERMANENTLY, files
@@ -197,11 +197,11 @@ def is_problem(body: bytes, code: str) -> bool:
 def test_a_request_passes_whole_with_stamps_only_from_the_gate() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        assert peer.post(body=b"x" * 4096, headers=f"{WAITED}: 1000.0\r\n")[0] == 200
+        assert peer.post(body=b"x" * 4096, headers=f"{WAIT_HEADER}: 1000.0\r\n")[0] == 200
         assert peer.get("/v1/meshes")[0] == 200  # on the same connection
         (path, body, headers), (other, *_) = behind.requests
         assert (path, body, other) == (PUSH, b"x" * 4096, "/v1/meshes")
-        assert 0.0 <= float(headers[WAITED]) < 1000.0, "it is the gate's, and not the client's"
+        assert 0.0 <= float(headers[WAIT_HEADER]) < 1000.0, "it is the gate's, and not the client's"
 
 
 def test_a_slow_body_is_cut_off_and_never_reaches_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +439,7 @@ def test_a_wait_for_room_is_part_of_the_time_to_the_deadline() -> None:
         time.sleep(0.2)  # eight pushes wait
         behind.release.set()
         assert eventually(partial(behind.has_requests, 16))
-        assert sum(float(headers[WAITED]) >= 0.2 for _, _, headers in behind.requests) >= 8
+        assert sum(float(headers[WAIT_HEADER]) >= 0.2 for _, _, headers in behind.requests) >= 8
 
 
 def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,12 +36,12 @@ async def test_probes_share_an_answer_and_the_last_one_stays() -> None:
         return 7
 
     shared = SharedAnswer(ask)
-    assert await asyncio.gather(shared.last(), shared.last(), shared.recent()) == [7, 7, 7]
+    assert await asyncio.gather(shared.newest_answer(), shared.newest_answer(), shared.recent_answer()) == [7, 7, 7]
     assert len(asked) == 1
     shared._answered_at = -math.inf  # it is old now
-    assert await shared.last() == 7
+    assert await shared.newest_answer() == 7
     with pytest.raises(NoCapacity):
-        await shared.recent()
+        await shared.recent_answer()
 
 
 def test_only_those_who_see_all_meshes_get_their_names() -> None:

@@ -12,7 +12,7 @@ from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.verdict import Status
 from serve_app.deployments.scoring import passes
-from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.in_session import SessionBackend
 from serve_app.deployments.scoring.meta import MetaModel
 from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.session.mesh_session import MeshSession
@@ -96,7 +96,7 @@ def test_passes_over_parts_compute_their_halos_again(prepared: PreparedSnapshot)
 
 async def test_a_session_counts_its_passes(prepared: PreparedSnapshot) -> None:
     instruments, checkpoint = Observed(), load()
-    session = InSession(Weights(checkpoint), "replica", 1, instruments)
+    session = SessionBackend(Weights(checkpoint), "replica", 1, instruments)
     runner = session.runner("shop", Deadline.after(PATIENCE_SECONDS), ServedModel(checkpoint))
     assert len(await runner.score(prepared)) > 1
     assert instruments.values[NEIGHBOURS_FETCHED.name] == [prepared.whole.neighbours]

@@ -16,7 +16,7 @@ from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
 from serve_app.deployments.scoring.passes import score_groups
 from serve_app.deployments.scoring.queue import Group, ScoredGroup
-from serve_app.deployments.scoring.replicas import Replicas
+from serve_app.deployments.scoring.replicas import ReplicaBackend
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.runtime.rpc import Deadline
@@ -80,7 +80,7 @@ async def test_a_verdict_has_the_weights_of_its_session(
                 parameter.mul_(2.0)
         others = replace(others, digest="other")
     place: Any = Scorer(Weights(others))
-    replicas = Replicas(place, place, groups=2)
+    replicas = ReplicaBackend(place, place, groups=2)
     mesh, local = Mesh(), Mesh()
     for snapshot in Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots():
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), ServedModel(ours))
@@ -100,7 +100,7 @@ async def test_replicas_score_each_mesh_with_its_weights(
 ) -> None:
     known = Weights(load(weights), {"shop": load(other_weights)})
     place: Any = Scorer(known)
-    replicas = Replicas(place, place, groups=2)
+    replicas = ReplicaBackend(place, place, groups=2)
     snapshots = list(Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots())
     for name in ("shop", "plain"):
         mesh, local = Mesh(), Mesh()

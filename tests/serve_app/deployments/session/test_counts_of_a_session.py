@@ -31,8 +31,8 @@ async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_
     with closing(session._meshes.store):
         for one in (*packed, packed[-1]):  # the last one again, which counts nothing
             answer = await session.push("shop", one, Deadline.after(PATIENCE_SECONDS))
-        while session._background:
-            await next(iter(session._background))
+        while session._background_tasks:
+            await next(iter(session._background_tasks))
         model = (await session._runner("shop", Deadline.after(PATIENCE_SECONDS))).checkpoint.digest
     assert answer.seconds == {}, "a repeated snapshot"
 

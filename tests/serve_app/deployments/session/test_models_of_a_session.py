@@ -67,8 +67,8 @@ def later() -> Deadline:
 
 async def work(session: MeshSession) -> None:
     """Wait until the session has done what no request waits for."""
-    while session._background:
-        await asyncio.gather(*session._background)
+    while session._background_tasks:
+        await asyncio.gather(*session._background_tasks)
 
 
 async def test_pushes_that_fail_count_against_the_model_in_use(
