@@ -33,7 +33,7 @@ from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots before an incident
 MAX_MOMENTS = 80  # snapshots of an incident, without the peak
-MAX_SUSPECTS, MAX_TOUCHED, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # of the part around an incident
+MAX_SUSPECTS, MAX_SUBJECTS, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # of the part around an incident
 MAX_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
 PAUSE = timedelta(hours=1)  # gap after which the end of an incident is unknown
 LEVEL = 6  # of zlib
@@ -227,18 +227,18 @@ def _shorten(incident: str, scored: ScoredSnapshot, *, in_full: bool) -> bytes:
 
 
 class _Part(NamedTuple):
-    """The part of a mesh around an incident: the touched services, and with their neighbours all ``names``."""
+    """The part of a mesh around an incident: its subjects, and with their neighbours all ``names``."""
 
-    touched: frozenset[str]
+    subjects: frozenset[str]
     names: frozenset[str]
 
     @classmethod
     def of(cls, peak: ScoredSnapshot, incident: Mapping[str, Any], snapshots: Sequence[ScoredSnapshot]) -> Self:
         """Return the part around an incident at its highest score, in ``peak``, one of the ``snapshots``."""
-        touched, first = _touched_services(peak, incident), next(iter(_suspects_of(incident)), None)
+        subjects, first = _subjects_of(peak, incident), next(iter(_suspects_of(incident)), None)
         earlier = (item.snapshot for item in reversed(snapshots) if item.at <= peak.at)
         with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), peak.snapshot)
-        return cls(touched, touched | _neighbours([peak.snapshot, with_first], touched, first))
+        return cls(subjects, subjects | _neighbours([peak.snapshot, with_first], subjects, first))
 
 
 def _cut(
@@ -267,7 +267,7 @@ def _cut(
 def _share(scored: ScoredSnapshot, part: _Part, rows: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
     """Return the share of a snapshot in which the services of a part have these rows, and its deviations."""
     snapshot = scored.snapshot
-    calls = _calls_of(snapshot, [rows[name] for name in part.touched & rows.keys()])
+    calls = _calls_of(snapshot, [rows[name] for name in part.subjects & rows.keys()])
     is_inside = np.zeros(snapshot.num_nodes, bool)
     is_inside[list(rows.values())] = True
     calls = calls[is_inside[snapshot.edge_index[:, calls]].all(axis=0)]
@@ -294,7 +294,7 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(peak: ScoredSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
+def _subjects_of(peak: ScoredSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
     """Return an incident's suspects, the ends of calls in their reasons, and the most unusual affected services."""
     suspects = incident["suspects"][:MAX_SUSPECTS]
     ends = [
@@ -304,20 +304,20 @@ def _touched_services(peak: ScoredSnapshot, incident: Mapping[str, Any]) -> froz
     rows = find_rows(peak.snapshot.node_ids, set(incident["affected"]))
     affected = sorted(incident["affected"], key=lambda name: -scores[rows[name]] if name in rows else 0.0)
     names = dict.fromkeys([*_suspects_of(incident)[:MAX_SUSPECTS], *filter(None, ends), *affected])
-    return frozenset(list(names)[:MAX_TOUCHED])
+    return frozenset(list(names)[:MAX_SUBJECTS])
 
 
-def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], first: str | None) -> frozenset[str]:
-    """Return callers and callees of touched services: of the first suspect, then those with the most requests."""
+def _neighbours(snapshots: Iterable[MeshSnapshot], subjects: frozenset[str], first: str | None) -> frozenset[str]:
+    """Return callers and callees of subjects: of the first suspect, then those with the most requests."""
     order: dict[str, tuple[bool, float]] = {}
     rows: dict[str, int] = {}
     for snapshot in snapshots:
-        rows = find_rows(snapshot.node_ids, touched, rows)
+        rows = find_rows(snapshot.node_ids, subjects, rows)
         for e in _calls_of(snapshot, list(rows.values())).tolist():
             source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, e].tolist())
-            if source in touched and destination in touched:
+            if source in subjects and destination in subjects:
                 continue
-            service, neighbour = (source, destination) if source in touched else (destination, source)
+            service, neighbour = (source, destination) if source in subjects else (destination, source)
             key = service != first, -float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
             order[neighbour] = min(order.get(neighbour, key), key)
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MAX_NEIGHBOURS])

@@ -25,7 +25,7 @@ def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], 
         UnknownMesh: the source has no mesh of this name.
         StoreConflict: the target has some of them, and may not overwrite them.
     """
-    available = [stored.mesh for stored in source.meshes()]
+    available = [mesh.mesh for mesh in source.meshes()]
     selection = list(dict.fromkeys(names)) or available
     unknown = sorted(set(selection) - set(available))
     if unknown:

@@ -58,7 +58,7 @@ class HistoryLimit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistoryRows:
-    """The rows of all parts of a file or piece.
+    """A file's or piece's rows, from all its parts.
 
     Attributes:
         mesh: by time.
@@ -169,8 +169,8 @@ def worst_status(statuses: Iterable[str]) -> str:
 
 
 def means(values: FloatArray, group: IntArray, count: int) -> FloatArray:
-    """Return the means ``[count, M]`` of ``count`` groups of rows ``[R, M]``, NaN where nothing was observed. The three
-    columns after the requests, errors and latencies, are weighted by requests, if there were any."""
+    """Return each group's mean ``[count, M]`` over its rows in ``values`` ``[R, M]``, NaN where nothing was observed.
+    The three columns after the requests, errors and latencies, are weighted by requests, if there were any."""
     is_known = ~np.isnan(values)
     filled_values = np.where(is_known, values, np.float32(0))
     requests = filled_values[:, :1]
@@ -187,7 +187,7 @@ def means(values: FloatArray, group: IntArray, count: int) -> FloatArray:
 
 
 def highest(scores: FloatArray, group: IntArray, count: int) -> FloatArray:
-    """Return the highest scores of ``count`` groups; NaN if none was scored."""
+    """Return each group's highest score ``[count]``, NaN if none was scored."""
     maxima = np.full(count, np.nan, np.float32)
     np.fmax.at(maxima, group, scores)
     return maxima

@@ -43,6 +43,6 @@ class NumberedRows:
             of_snapshot.append(len(topologies) - 1)
             last = snapshot
         codes = np.unique(np.concatenate([np.zeros(0, np.int64), *(code for _, code in topologies)]))
-        numbered = [(nodes, np.searchsorted(codes, code)) for nodes, code in topologies]
+        rows = [(nodes, np.searchsorted(codes, code)) for nodes, code in topologies]
         calls = np.stack([codes & (1 << _SHIFT) - 1, codes >> _SHIFT])
-        return cls(tuple(number), calls, *([numbered[i][kind] for i in of_snapshot] for kind in (0, 1)))
+        return cls(tuple(number), calls, *([rows[i][kind] for i in of_snapshot] for kind in (0, 1)))

@@ -82,7 +82,7 @@ class IncidentFilter:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChunkKey:
-    """The key of a file of a mesh's history.
+    """The key of a history file.
 
     Attributes:
         step: seconds of one row.

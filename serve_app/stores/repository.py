@@ -95,11 +95,11 @@ class MeshRepository:
 
     def reload(self, mesh: str) -> CachedMesh:
         """Return a mesh as stored now; revision 0 if nothing is stored, such as after another session deleted it."""
-        stored = self.store.load(mesh)
-        if stored is None:
+        stored_mesh = self.store.load(mesh)
+        if stored_mesh is None:
             self.cached.drop(mesh)
             return CachedMesh(Mesh(), 0)
-        return self._refresh(stored)
+        return self._refresh(stored_mesh)
 
     def load(self, mesh: str) -> CachedMesh:
         """Return a mesh that has a verdict, as stored now."""
@@ -260,17 +260,16 @@ class MeshRepository:
         before: CachedMesh,
         after: Mesh,
         snapshot: MeshSnapshot,
-        packed: bytes,
+        content: bytes,
         verdict: VerdictDocument,
-        stored: StoredVerdict,
+        stored_verdict: StoredVerdict,
         *,
         keep: int,
     ) -> CachedMesh:
         """Store a counted snapshot with its verdict, and update the archive.
 
         Args:
-            packed: the snapshot's stored form.
-            stored: the verdict's stored form.
+            content: the snapshot's stored form.
             keep: maximum number of stored snapshots.
 
         Returns:
@@ -280,30 +279,30 @@ class MeshRepository:
         is_costly = before.was_loaded and before.steps >= FEW_STEPS  # the next read should have fewer
         is_step = full is not None and not is_costly and not _is_full_due(state, before.steps, keep)
         packed_state = pack_step(state.memory, before.steps + 1) if is_step else pack_state(state)
-        new = NewSnapshot(
+        new_snapshot = NewSnapshot(
             state.sequence,
             snapshot.observed_at,
-            packed,
+            content,
             snapshot.digest,
             packed_state,
-            stored.pack(),
-            self._update_archive(mesh, verdict, stored, state, keep),
+            stored_verdict.pack(),
+            self._update_archive(mesh, verdict, stored_verdict, state, keep),
             is_step,
         )
-        revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
+        revision = self.store.append(mesh, new_snapshot, keep=keep, revision=before.revision)
         if is_step:
             return CachedMesh(after, revision, full, before.history_end)
         return CachedMesh.in_full(after, revision, before.history_end)
 
     def _update_archive(
-        self, mesh: str, verdict: VerdictDocument, stored: StoredVerdict, state: MeshState, keep: int
+        self, mesh: str, verdict: VerdictDocument, newest: StoredVerdict, state: MeshState, keep: int
     ) -> tuple[ArchivedIncident, ...]:
         """Return the incidents to archive with a snapshot; ``state`` is the mesh's state after it."""
         names = due(verdict, self.store.open_incidents(mesh), keep)
         if not names:
             return ()
         # If another session has deleted the mesh, this is empty, and the write raises StoreConflict.
-        window = match_verdicts(state.window, [*self._verdicts(mesh, None, keep), stored])
+        window = match_verdicts(state.window, [*self._verdicts(mesh, None, keep), newest])
         updates: dict[str, ArchivedIncident] = {}
         for name in names:
             if (incident := archive(name, window, verdict.sequence, self.store.incident(mesh, name))) is not None:
@@ -333,7 +332,7 @@ class MeshRepository:
 
     def gauges(self) -> list[MeshGauges]:
         """Return the gauges of all stored meshes, without loading their states."""
-        return [gauges(stored) for stored in self.store.meshes()]
+        return [gauges(stored_mesh) for stored_mesh in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
         if not self.store.delete(mesh):
@@ -344,16 +343,16 @@ class MeshRepository:
 
     def _load_newest(self, mesh: str) -> StoredMesh:
         """Return a stored mesh that has a verdict, or raise ``UnknownMesh``."""
-        stored = self.store.load(mesh)
-        if stored is None:
+        stored_mesh = self.store.load(mesh)
+        if stored_mesh is None:
             raise _unknown_mesh(mesh)
-        if not stored.verdict:
+        if not stored_mesh.verdict:
             raise UnknownMesh(f"mesh {mesh!r}: has a baseline but no verdict yet; push a snapshot")
-        return stored
+        return stored_mesh
 
-    def _refresh(self, stored: StoredMesh) -> CachedMesh:
+    def _refresh(self, stored_mesh: StoredMesh) -> CachedMesh:
         """Return the cached mesh if it has the stored revision, else the mesh from the store."""
-        return self._find_or_read(stored.mesh, stored.revision)
+        return self._find_or_read(stored_mesh.mesh, stored_mesh.revision)
 
     def _find_or_read(self, mesh: str, revision: int | None) -> CachedMesh:
         """Return the cached mesh if it has this revision (None: any), else the mesh from the store.
@@ -384,32 +383,32 @@ class MeshRepository:
     def _read(self, mesh: str) -> CachedMesh:
         """Read a mesh from the store; revision 0 if nothing is stored, or it was set aside."""
         start = time.perf_counter()
-        stored = self.store.load_state(mesh)
-        if stored is None:
+        record = self.store.load_state(mesh)
+        if record is None:
             return CachedMesh(Mesh(), 0)
-        begin = stored.sequence - len(stored.steps)
+        begin = record.sequence - len(record.steps)
         try:
             window = dict(unpack_window(self.store.window(mesh)))
-            state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
-            steps = [unpack_step(step, state.memory) for step in stored.steps]
+            state = unpack_state(record.state, (window[number] for number in window if number <= begin))
+            steps = [unpack_step(step, state.memory) for step in record.steps]
         except IncompatibleWeights as error:  # the schema of another version
-            if not self.store.set_aside(mesh, str(error), revision=stored.revision):
+            if not self.store.set_aside(mesh, str(error), revision=record.revision):
                 raise
             return CachedMesh(Mesh(), 0)
         if steps:
-            numbers = range(begin + 1, stored.sequence + 1)
+            numbers = range(begin + 1, record.sequence + 1)
             if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
                 self.store.verify(mesh)
                 raise StoreConflict(
-                    f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, got others, because another "
+                    f"mesh {mesh!r}: expected snapshots {begin + 1} to {record.sequence}, got others, because another "
                     "session wrote in between; load the mesh again"
                 )
-            replayed = ((window[number], step) for number, step in zip(numbers, steps, strict=True))
-            state = self._replay(mesh, state, replayed)
-        full = FullState(begin, stored.state_revision)
+            missing_steps = ((window[number], step) for number, step in zip(numbers, steps, strict=True))
+            state = self._replay(mesh, state, missing_steps)
+        full = FullState(begin, record.state_revision)
         if self._instruments is not None:
             self._instruments.observe(MESH_LOAD, time.perf_counter() - start)
-        return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
+        return CachedMesh(Mesh(state), record.revision, full, was_loaded=True)
 
 
 def _max_steps(keep: int) -> int:

@@ -108,18 +108,18 @@ def read_chunk_key(key: str) -> ChunkKey:
         raise CorruptState(f"stored row: expected the key of a chunk, got {key[:80]!r}") from None
 
 
-def check_layout(store: str, stored: bytes) -> bool:
+def check_layout(store: str, layout: bytes) -> bool:
     """Return whether a store has the layout of this version: False if it is new, or its layout is damaged.
 
     Raises:
         CorruptState: another version wrote it.
     """
-    if stored.isdigit() and int(stored) != LAYOUT:
+    if layout.isdigit() and int(layout) != LAYOUT:
         raise CorruptState(
-            f"state store {store}: expected layout {LAYOUT}, got {int(stored)}; another version of tagae wrote it, and "
+            f"state store {store}: expected layout {LAYOUT}, got {int(layout)}; another version of tagae wrote it, and "
             "nothing was changed; use that version, or set store.path or store.key_prefix to an empty store"
         )
-    return stored.isdigit()
+    return layout.isdigit()
 
 
 def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:

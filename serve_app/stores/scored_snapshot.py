@@ -20,7 +20,7 @@ from serve_app.errors import CorruptState
 from serve_app.metrics import DriftGauges, MeshGauges
 from serve_app.stores.records import StoredMesh
 
-MAX_RATIO = 99.99  # of a measure of drift to its limit
+MAX_RATIO = 99.99  # of a drift measure to its limit
 
 
 class VerdictHead(msgspec.Struct):
@@ -153,11 +153,11 @@ def unpack_window(window: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Me
         yield number, before
 
 
-def gauges(stored: StoredMesh) -> MeshGauges:
+def gauges(stored_mesh: StoredMesh) -> MeshGauges:
     """Return a stored mesh's gauges. Before its first live verdict, it is warming up."""
-    if not stored.verdict:
-        return MeshGauges(stored.mesh, sequence=stored.sequence, observed_at=stored.observed_at)
-    newest = StoredVerdict.unpack(stored.verdict)
+    if not stored_mesh.verdict:
+        return MeshGauges(stored_mesh.mesh, sequence=stored_mesh.sequence, observed_at=stored_mesh.observed_at)
+    newest = StoredVerdict.unpack(stored_mesh.verdict)
     verdict = json.loads(newest.document)
     is_replayed = verdict["replayed"]
     incidents = [] if is_replayed else verdict["incidents"]  # of a time that is over
@@ -166,10 +166,10 @@ def gauges(stored: StoredMesh) -> MeshGauges:
     unseen = sum(incident["kind"] == IncidentKind.TELEMETRY_MISSING for incident in recovering)
     whole = verdict["reconstruction"] or {}
     return MeshGauges(
-        stored.mesh,
+        stored_mesh.mesh,
         newest.services,
-        stored.sequence,
-        stored.observed_at,
+        stored_mesh.sequence,
+        stored_mesh.observed_at,
         Status.WARMING_UP.value if is_replayed else verdict["status"],
         score=verdict["mesh_score"],
         threshold=verdict["threshold"],

@@ -295,7 +295,7 @@ class StateStore:
         )
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
-        """Return the size of each chunk of a mesh's history, bytes."""
+        """Return each chunk of a mesh's history with its size, bytes."""
         (size_rows,) = self._read(mesh, under(rows.SIZE))
         sizes = {}
         for row in size_rows:
@@ -415,18 +415,18 @@ class StateStore:
             raise self._conflict(mesh, subject, revision)
 
     def _conflict(self, mesh: str, subject: str, revision: int) -> StoreConflict:
-        stored, sequence = self._position(mesh)
-        if 0 < stored < revision:
+        current, sequence = self._position(mesh)
+        if 0 < current < revision:
             log.error(
                 "state store %s: mesh %r is at revision %d, but %d was acknowledged: the store has lost writes, as "
                 "after a power failure or a failover; the mesh continues from what is left",
-                self.name, mesh, stored, revision,
+                self.name, mesh, current, revision,
             )  # fmt: skip
         return StoreConflict(
             f"mesh {mesh!r}: {subject} made from revision {revision} does not follow the stored sequence {sequence}, "
-            f"revision {stored}; load the mesh again and repeat",
+            f"revision {current}; load the mesh again and repeat",
             sequence=sequence,
-            revision=stored,
+            revision=current,
         )
 
     def _too_many_meshes(self, mesh: str) -> TooManyMeshes:

@@ -221,7 +221,7 @@ def _metadata(event: IncidentEvent) -> dict[str, Any]:
 
 
 def _payload(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the payload of one of our messages; empty for others."""
+    """Return our message's payload; empty for another message."""
     metadata = message.get("metadata") or {}
     payload: Mapping[str, Any] = metadata.get("event_payload") or {}
     return payload if metadata.get("event_type") == EVENT_TYPE else {}

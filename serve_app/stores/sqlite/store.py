@@ -21,8 +21,8 @@ class SqliteRows:
 
     Args:
         directory: on a disk of this node.
-        run: name of this process's run of the service. If a process of the same run had the store's files open and they
-            are missing, no empty store is created in their place. None: one is created.
+        run: name of the service's run, the same in all its processes. If one of them had the store's files open and
+            they are missing, no empty store is created in their place. None: one is created.
         busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
 
     Raises:
