@@ -1,17 +1,17 @@
-"""Does an alert end when its harm ends, does it matter, does it name the right service, and is the score what decides?
+"""Measures whether an alert ends with its harm, matters, names the right service, and follows the score.
 
     python -m benchmarks.bench_calm_again [--cases residue step ...] [--seeds 5 6] [--processes 1] [--json FILE]
 
-Each case is a small mesh with a known truth (``benchmarks/calm_again``), scored here. It prints OK or FAULT for each
-line, and the exit code is 1 if there is a FAULT:
+Each case is a small mesh with a known truth (``benchmarks/calm_again``), scored here. Each line is OK or FAULT; the
+exit code is 1 after a FAULT:
 
 residue   a fault ends, and a shift of less than a millisecond stays; half an hour later another service fails
-step      1 ms of the 100 that a user waits, for ever: no alert
-swing     traffic falls for two minutes and then rises: an alert, which does not say afterwards that requests fell
-network   the calls that a service makes are slow: this service is the first suspect
-cpu       a service without free CPU is slow, and a small one behind it: the first one is the first suspect
-night     forty faults in ten hours, each with a small shift that stays: quiet in between, each found and named
-decision  on all verdicts of the cases above: alerts open above the threshold, normal is below it, and it stays
+step      1 ms of the 100 that a user waits, permanently: no alert
+swing     traffic falls for two minutes and then rises: an alert, which later does not say that requests fell
+network   a service's outgoing calls are slow: this service is the first suspect
+cpu       a service without free CPU is slow, and a small service behind it: the first suspect is the former
+night     forty faults in ten hours, each with a small lasting shift: quiet in between, each found and named
+decision  all verdicts above: alerts open above the threshold, normal is below it, and the threshold is stable
 
 All cases with one seed take a minute on a free core.
 """
@@ -31,16 +31,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[5])
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
-    chosen = [case for seed in arguments.seeds for case in cases(seed) if case.name in arguments.cases]
+    selection = [case for seed in arguments.seeds for case in cases(seed) if case.name in arguments.cases]
     with start_workers(arguments.processes) as workers:
-        found = workers.each("calm again", score_case, chosen, [case.snapshots for case in chosen])
-    lines = [(case, line) for case, made in zip(chosen, found, strict=True) for line in made]
+        results = workers.each("calm again", score_case, selection, [case.snapshots for case in selection])
+    lines = [(case, line) for case, case_lines in zip(selection, results, strict=True) for line in case_lines]
     for case, line in lines:
         print(f"seed {case.seed}  {line}")
     faults = sum(not line.holds for _, line in lines)
     print(f"{faults} of {len(lines)} lines are FAULT")
     if arguments.json:
-        write([_row(*one) for one in lines], arguments.json)
+        write([_row(*pair) for pair in lines], arguments.json)
     return 1 if faults else 0
 
 
@@ -49,7 +49,7 @@ def _row(case: Case, line: Line) -> Row:
         "benchmark": "calm_again",
         "seed": case.seed,
         "case": line.case,
-        "measure": line.what,
+        "measure": line.measure,
         "value": round(line.value, 4),
         "limit": line.limit,
         "is_good": line.holds,

@@ -1,10 +1,10 @@
-"""Verdicts per second and CPU time of a verdict, by cores, sessions, services and clients, beside our figures.
+"""Measures verdicts per second and a verdict's CPU time, by cores, sessions, services and clients.
 
     python -m benchmarks.bench_configurations [--services 60 500] [--clients 1 8] [--seconds 8] [--json FILE]
 
 Each configuration is a new ``tagae serve`` on the first cores of this machine, with JSON clients on the same cores.
-Prints JSON lines, then the table of docs/results.md for this machine. Its last column compares the CPU time of a
-verdict with the recorded one. Other programs on the machine lower the rate, and hardly change the CPU time.
+Prints JSON lines, then the table of docs/results.md for this machine. Its last column compares a verdict's CPU time
+with the recorded one. Other programs on the machine lower the rate, but hardly change the CPU time.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ KEY = ("cores", "sessions", "services", "clients")
 
 def measure(services: Sequence[int], clients: Sequence[int], settle: float, seconds: float) -> Iterator[Row]:
     """Yield a row for each configuration that this machine has the cores for."""
-    here = sorted(os.sched_getaffinity(0))
+    cpus = sorted(os.sched_getaffinity(0))
     try:
         for (cores, sessions), size in product(CONFIGURATIONS, services):
-            if cores > len(here):
+            if cores > len(cpus):
                 continue
-            os.sched_setaffinity(0, here[:cores])
+            os.sched_setaffinity(0, cpus[:cores])
             os.environ["TAGAE_SERVE__SESSION_REPLICAS"] = str(sessions)
             port, body = free_port(), Body.of(size, "json")
             with tempfile.TemporaryDirectory() as folder, run(OURS, ROOT, port, folder) as process:
@@ -42,16 +42,16 @@ def measure(services: Sequence[int], clients: Sequence[int], settle: float, seco
                 for count in clients:
                     before = cpu_seconds(process)
                     figures = asyncio.run(load(url, count, body, f"c{count}", settle, seconds))
-                    cpu, accepted = cpu_seconds(process) - before, figures.accepted
+                    cpu, durations = cpu_seconds(process) - before, figures.accepted
                     yield {
                         **dict(zip(KEY, (cores, sessions, size, count), strict=True)),
-                        "per_second": round(len(accepted) / seconds, 1),
-                        "p50_ms": round(1e3 * float(np.percentile(accepted, 50)), 1),
-                        "p99_ms": round(1e3 * float(np.percentile(accepted, 99)), 1),
-                        "cpu_ms": round(1e3 * cpu / len(accepted) * seconds / (settle + seconds), 1),
+                        "per_second": round(len(durations) / seconds, 1),
+                        "p50_ms": round(1e3 * float(np.percentile(durations, 50)), 1),
+                        "p99_ms": round(1e3 * float(np.percentile(durations, 99)), 1),
+                        "cpu_ms": round(1e3 * cpu / len(durations) * seconds / (settle + seconds), 1),
                     }
     finally:
-        os.sched_setaffinity(0, here)
+        os.sched_setaffinity(0, cpus)
 
 
 def main() -> None:
@@ -60,9 +60,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--settle", type=float, default=4)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     ours = {tuple(row[name] for name in KEY): row["cpu_ms"] for row in read(RECORDED)}
-    rows = emit(measure(chosen.services, chosen.clients, chosen.settle, chosen.seconds), chosen.json)
+    rows = emit(measure(arguments.services, arguments.clients, arguments.settle, arguments.seconds), arguments.json)
     print(f"\n{configurations([row | {'ours': ours.get(tuple(row[name] for name in KEY))} for row in rows])}")
 
 

@@ -1,22 +1,21 @@
-"""Does the detector stay calm while users suffer, and does it stay calm when no one does?
+"""Measures missing alerts while users are affected, and alerts while no one is.
 
     python -m benchmarks.bench_false_green [--groups traffic deploys gaps ...] [--seeds 31 32] [--services 60]
                                            [--cases N] [--days 14] [--processes 1] [--json FILE]
 
-Each case is a simulated mesh, scored here. It prints one line with one letter a snapshot, from the first one that
-counts: A alert, n notice, R recovering, . calm, ? no verdict. Lines of long runs have one letter for several snapshots,
-the worst one. A group misses its bound if too many of its cases fail, and the exit code is 1 then. The case
-generators are in ``benchmarks/false_green``:
+Each case is a simulated mesh, scored here. Its line has a letter per snapshot, from the first one that counts: A alert,
+n notice, R recovering, . calm, ? no verdict. In long runs, a letter is the worst of several snapshots. A group misses
+its bound if too many cases fail; the exit code is 1 then. The cases are in ``benchmarks/false_green``:
 
 traffic      requests from outside fall or rise: an alert within twelve snapshots that stays
-deploys      a service turns slow or fails soon after its own deploy: likewise
+deploys      a service turns slow or fails soon after its own deploy: an alert as above
 harmless     200 harmless deploys, scalings and canaries: two alerts at most
-gaps         snapshots are missing in an incident: one id, the same beginning, and no incident that stays forever
+gaps         snapshots are missing in an incident: one id, the same start, and no permanent incident
 days         two weeks with nights, weekends and marketing peaks: one alert about traffic at most
 jobs         a job every 30 or 60 minutes: two notices and alerts at most, each
 canaries     new versions that are as good as the old ones: no alert
 saturation   a service with little traffic uses all its CPU: an alert if it is slow, else a notice
-quiet        meshes without faults: alerts and notices within the promise
+quiet        meshes without faults: alerts and notices within the budget
 
 All groups with two seeds take ten minutes on a free core.
 """
@@ -46,8 +45,8 @@ def main() -> int:
     is_good = True
     with start_workers(arguments.processes) as workers:
         for group in arguments.groups:
-            chosen = spread(cases(group, size), arguments.cases)
-            outcomes = workers.each(group, score_case, chosen, [case.snapshots for case in chosen])
+            selection = spread(cases(group, size), arguments.cases)
+            outcomes = workers.each(group, score_case, selection, [case.snapshots for case in selection])
             for outcome in outcomes:
                 print(outcome.line, flush=True)
             summary = summarize(group, outcomes)
@@ -59,17 +58,17 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-def update_groups(path: Path, measured: Sequence[Row]) -> None:
-    """Replace the rows of the groups that were measured, in the order of all groups."""
-    replace(path, measured, lambda row: row["group"])
+def update_groups(path: Path, new_rows: Sequence[Row]) -> None:
+    """Replace the measured groups' rows, in the order of all groups."""
+    replace(path, new_rows, lambda row: row["group"])
     write(sorted(read(path), key=lambda row: list(GROUPS).index(row["group"])), path)
 
 
-def spread(found: Sequence[Case], most: int | None) -> Sequence[Case]:
-    """At most this many of the cases, evenly spaced."""
-    if most is None or len(found) <= most:
-        return found
-    return [found[i * len(found) // most] for i in range(most)]
+def spread(all_cases: Sequence[Case], limit: int | None) -> Sequence[Case]:
+    """Return at most this many cases, evenly spaced."""
+    if limit is None or len(all_cases) <= limit:
+        return all_cases
+    return [all_cases[i * len(all_cases) // limit] for i in range(limit)]
 
 
 if __name__ == "__main__":

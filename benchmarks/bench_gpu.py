@@ -1,23 +1,22 @@
-"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches, and what is left out.
+"""Measures the network on a GPU: errors and times of every op, passes of all sizes, batches, alternatives.
 
     python -m benchmarks.bench_gpu [--sizes 100x400 ...] [--sections ops passes ...] [--repeat 200] [--seconds 2]
                                    [--json FILE]
 
-Needs a GPU, torch with CUDA, numpy and safetensors, nothing else of TAGAE's dependencies; without a GPU it says what is
-missing and ends. Prints one JSON line for each row. With the defaults it takes a minute or two. Inputs are random
-graphs with the shipped weights. Every section is tried: an error is printed as a row, and the rest continues.
+Needs a GPU, torch with CUDA, numpy and safetensors, no other dependency of TAGAE; without a GPU it reports the missing
+part and ends. Prints a JSON line for each row. With the defaults it takes a minute or two. Inputs are random graphs
+with the shipped weights. An error ends its section only, and is printed as a row.
 
 | section | what it measures |
 |---|---|
 | ops | each op in float32 and bfloat16: largest error of values and gradients against float64 on the CPU, and times |
-| passes | a pass over one mesh of each size, from and to arrays on the host; its memory; the same on the CPU |
+| passes | a pass over one mesh of each size, from and to host arrays; its memory; the same pass on the CPU |
 | batches | several meshes of 500 services and 3,000 calls in one pass |
 | tf32 | a pass with TF32, which TAGAE keeps off, and the largest change of an expectation |
 | streams | four such meshes: in one pass as TAGAE does, one after another, and each on a stream of its own |
 | copies | the inputs of a mesh, copied from pinned memory as TAGAE does, and from other memory |
 
-Times end when the work on the GPU has ended. Limitation: one process uses the GPU, and its clock is as the driver sets
-it.
+Times end when the GPU has finished. Limitation: one process uses the GPU, at the driver's clock.
 """
 
 import statistics
@@ -45,17 +44,17 @@ SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
 BATCHED = "500x3000"
 BATCHES = (1, 2, 4, 8, 16, 32)
 AT_ONCE = 4  # meshes on streams
-NEIGHBOURS = 6  # most callers and most callees that a service attends to, as in the shipped network
-WARM_UP = 3  # calls before those that are timed
+NEIGHBOURS = 6  # maximum attended callers, and callees, as in the shipped network
+WARM_UP = 3  # calls before the timed ones
 
 
 class Run:
-    """What all sections share.
+    """The parameters of all sections.
 
     Args:
         device: the GPU; the tests use the CPU.
-        repeat: calls that are timed for a row.
-        seconds: after which a row is complete with fewer calls.
+        repeat: timed calls for a row.
+        seconds: time after which a row is complete with fewer calls.
         sizes: of the passes, ``services x calls``.
     """
 
@@ -64,18 +63,17 @@ class Run:
         self.network, self.on_cpu = load(device=device).network, load().network
 
     def time(self, call: Callable[[], object], name: str = "") -> dict[str, float]:
-        """Median and 99th percentile of a call."""
         return summary(milliseconds(call, self.repeat, self.seconds), name)
 
 
 def parse(size: str) -> tuple[int, int]:
-    """Services and calls of ``500x3000``."""
+    """Return the services and calls in ``500x3000``."""
     services, calls = size.split("x")
     return int(services), int(calls)
 
 
 def random_task(services: int, calls: int, seed: int = 0) -> PartitionTask:
-    """A mesh in one part: calls between random services, some services called by many."""
+    """Return a mesh in one part: calls between random services, some with many callers."""
     rng = np.random.default_rng(seed)
     weight = rng.permutation((np.arange(services) + 1.0) ** -0.6)
     callee = rng.choice(services, calls, p=weight / weight.sum())
@@ -92,64 +90,64 @@ def random_task(services: int, calls: int, seed: int = 0) -> PartitionTask:
     )
 
 
-def first_of_each(keys: np.ndarray, most: int) -> np.ndarray:
-    """Which entries are among the first ``most`` of their key."""
+def first_of_each(keys: np.ndarray, count: int) -> np.ndarray:
+    """Return whether each entry is among the first ``count`` with its key."""
     order = np.argsort(keys, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
     lengths = np.diff(np.r_[starts, len(keys)])
     rank = np.arange(len(keys)) - np.repeat(starts, lengths)
-    chosen = np.zeros(len(keys), bool)
-    chosen[order] = rank < most
-    return chosen
+    is_first = np.zeros(len(keys), bool)
+    is_first[order] = rank < count
+    return is_first
 
 
 def wait() -> None:
-    """Wait for the work that was given to the GPU; does nothing without one."""
+    """Wait for the GPU's work; do nothing without a GPU."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def milliseconds(call: Callable[[], object], repeat: int, seconds: float) -> list[float]:
-    """Durations of at most ``repeat`` calls, ms. At least three are timed, and none begins after ``seconds``."""
+    """Return durations of at most ``repeat`` calls, ms: at least three, but none that begins after ``seconds``."""
     for _ in range(WARM_UP):
         call()
     wait()
-    taken: list[float] = []
+    durations: list[float] = []
     ends = time.perf_counter() + seconds
-    while len(taken) < min(repeat, 3) or (len(taken) < repeat and time.perf_counter() < ends):
+    while len(durations) < min(repeat, 3) or (len(durations) < repeat and time.perf_counter() < ends):
         begin = time.perf_counter()
         call()
         wait()
-        taken.append(1e3 * (time.perf_counter() - begin))
-    return taken
+        durations.append(1e3 * (time.perf_counter() - begin))
+    return durations
 
 
-def summary(taken: list[float], name: str = "") -> dict[str, float]:
-    """Median and 99th percentile, ms, under ``<name>p50_ms`` and ``<name>p99_ms``."""
-    ordered = sorted(taken)
-    last = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
-    return {f"{name}p50_ms": round(statistics.median(ordered), 3), f"{name}p99_ms": round(last, 3)}
+def summary(durations: list[float], name: str = "") -> dict[str, float]:
+    """Return median and 99th percentile, ms, as ``<name>p50_ms`` and ``<name>p99_ms``."""
+    in_order = sorted(durations)
+    last = in_order[min(len(in_order) - 1, round(0.99 * (len(in_order) - 1)))]
+    return {f"{name}p50_ms": round(statistics.median(in_order), 3), f"{name}p99_ms": round(last, 3)}
 
 
 def ops(run: Run) -> Iterator[Row]:
-    """Each op in each type of numbers."""
+    """Measure each op in each number type."""
     for case in random_cases():
-        wanted = values_and_gradients(case, torch.float64, torch.device("cpu"))
+        exact = values_and_gradients(case, torch.float64, torch.device("cpu"))
         for dtype in (torch.float32, torch.bfloat16):
             row: Row = {"op": case.op, "dtype": f"{dtype}".removeprefix("torch.")}
             try:
-                found = values_and_gradients(case, dtype, run.device)
+                results = values_and_gradients(case, dtype, run.device)
             except (RuntimeError, kernels.KernelError) as error:
                 yield row | {"error": first_line(error)}
                 continue
-            values, gradients = (largest_error(a, b) for a, b in zip(found, wanted, strict=True))
+            values, gradients = (largest_error(a, b) for a, b in zip(results, exact, strict=True))
             times = run.time(partial(call_op, case, move(case, dtype, run.device)), "forward_")
-            both = run.time(partial(values_and_gradients, case, dtype, run.device), "with_gradients_")
-            yield row | {"value_error": values, "gradient_error": gradients, **times, **both}
+            times_with_gradients = run.time(partial(values_and_gradients, case, dtype, run.device), "with_gradients_")
+            yield row | {"value_error": values, "gradient_error": gradients, **times, **times_with_gradients}
 
 
 def move(case: Case, dtype: torch.dtype, device: torch.device) -> list[Any]:
-    """The arguments of a case on a device."""
+    """Return a case's arguments on a device."""
     return [
         a.to(device, dtype if a.is_floating_point() else a.dtype) if isinstance(a, Tensor) else a
         for a in case.arguments
@@ -157,14 +155,14 @@ def move(case: Case, dtype: torch.dtype, device: torch.device) -> list[Any]:
 
 
 def call_op(case: Case, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    found = getattr(kernels, case.op)(*arguments)
-    return found if isinstance(found, tuple) else (found,)
+    result = getattr(kernels, case.op)(*arguments)
+    return result if isinstance(result, tuple) else (result,)
 
 
 def values_and_gradients(
     case: Case, dtype: torch.dtype, device: torch.device
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Results, and gradients of the mean of their squares."""
+    """Return results, and gradients of their mean square."""
     arguments = move(case, dtype, device)
     leaves = [a.requires_grad_() for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
     results = call_op(case, arguments)
@@ -172,61 +170,61 @@ def values_and_gradients(
     return tuple(r.detach() for r in results), torch.autograd.grad(loss, leaves)
 
 
-def largest_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """The largest difference, relative to the largest number of each tensor."""
+def largest_error(results: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
+    """Return the largest difference, relative to each tensor's largest number."""
     errors = [
         float((ours.cpu().double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-12))
-        for ours, theirs in zip(found, wanted, strict=True)
+        for ours, theirs in zip(results, exact, strict=True)
     ]
     return float(f"{max(errors):.2e}")
 
 
 @torch.inference_mode()
 def on_device(network: MeshNetwork, graph: MeshGraph) -> Decoding:
-    """One pass whose inputs and outputs stay on the device."""
-    found: Decoding = network(graph)
-    return found
+    """Run a pass whose inputs and outputs stay on the device."""
+    decoding: Decoding = network(graph)
+    return decoding
 
 
 def passes(run: Run) -> Iterator[Row]:
-    """One mesh of each size, and the same mesh on the CPU of this machine."""
+    """Measure one mesh of each size, and the same mesh on the CPU."""
     for size in run.sizes:
         task = random_task(*parse(size))
         reset_peak(run.device)
-        found = run.time(partial(score, run.network, [task]))
+        times = run.time(partial(score, run.network, [task]))
         memory = peak_mib(run.device)
-        alone = partial(on_device, run.network, batch_tasks([task], run.device))
-        network = run.time(alone, "on_device_")
-        few = summary(milliseconds(partial(score, run.on_cpu, [task]), min(run.repeat, 10), run.seconds), "cpu_")
-        yield {"size": size, **found, **network, "peak_mib": memory, **few}
+        on_device_call = partial(on_device, run.network, batch_tasks([task], run.device))
+        network_times = run.time(on_device_call, "on_device_")
+        cpu_times = summary(milliseconds(partial(score, run.on_cpu, [task]), min(run.repeat, 10), run.seconds), "cpu_")
+        yield {"size": size, **times, **network_times, "peak_mib": memory, **cpu_times}
 
 
 def batches(run: Run) -> Iterator[Row]:
-    """Several meshes in one pass."""
+    """Measure several meshes in one pass."""
     tasks = [random_task(*parse(BATCHED), seed) for seed in range(max(BATCHES))]
     for count in BATCHES:
         reset_peak(run.device)
-        found = run.time(partial(score, run.network, tasks[:count]))
-        rate = 1e3 * count / found["p50_ms"]
-        yield {"size": BATCHED, "meshes": count, **found, "meshes_per_s": round(rate), "peak_mib": peak_mib(run.device)}
+        times = run.time(partial(score, run.network, tasks[:count]))
+        rate = 1e3 * count / times["p50_ms"]
+        yield {"size": BATCHED, "meshes": count, **times, "meshes_per_s": round(rate), "peak_mib": peak_mib(run.device)}
 
 
 def tf32(run: Run) -> Iterator[Row]:
-    """A pass whose inputs and outputs stay on the device, with products of ten bits."""
+    """Measure a pass whose inputs and outputs stay on the device, with ten-bit products."""
     for size in run.sizes:
         graph = batch_tasks([random_task(*parse(size))], run.device)
         exact = on_device(run.network, graph).node_expected
         torch.set_float32_matmul_precision("high")
         try:
             change = largest_error([on_device(run.network, graph).node_expected], [exact.cpu().double()])
-            found = run.time(partial(on_device, run.network, graph), "tf32_")
+            times = run.time(partial(on_device, run.network, graph), "tf32_")
         finally:
             torch.set_float32_matmul_precision("highest")
-        yield {"size": size, "change": change, **found, **run.time(partial(on_device, run.network, graph))}
+        yield {"size": size, "change": change, **times, **run.time(partial(on_device, run.network, graph))}
 
 
 def streams(run: Run) -> Iterator[Row]:
-    """Several meshes, whose passes may overlap."""
+    """Measure several meshes with overlapping passes."""
     tasks = [random_task(*parse(BATCHED), seed) for seed in range(AT_ONCE)]
     on_gpu = run.device.type == "cuda"
     contexts = [
@@ -243,22 +241,22 @@ def streams(run: Run) -> Iterator[Row]:
             with context:
                 on_device(run.network, batch_tasks([task], run.device))
 
-    joined = run.time(partial(score, run.network, tasks), "joined_")
+    joined_times = run.time(partial(score, run.network, tasks), "joined_")
     yield {
         "size": BATCHED,
         "meshes": AT_ONCE,
-        **joined,
+        **joined_times,
         **run.time(apart, "apart_"),
         **run.time(overlapping, "streams_"),
     }
 
 
 def copies(run: Run) -> Iterator[Row]:
-    """The largest input of each mesh."""
+    """Measure copies of each mesh's largest input."""
     for size in run.sizes:
         edges = torch.from_numpy(random_task(*parse(size)).edges)
-        pinned = run.time(partial(to_device, edges, run.device), "pinned_")
-        yield {"size": size, "bytes": edges.nbytes, **pinned, **run.time(partial(edges.to, run.device), "pageable_")}
+        row = {"size": size, "bytes": edges.nbytes, **run.time(partial(to_device, edges, run.device), "pinned_")}
+        yield row | run.time(partial(edges.to, run.device), "pageable_")
 
 
 SECTIONS: dict[str, Callable[[Run], Iterator[Row]]] = {
@@ -272,13 +270,13 @@ SECTIONS: dict[str, Callable[[Run], Iterator[Row]]] = {
 
 
 def reset_peak(device: torch.device) -> None:
-    """Begin to measure the memory of tensors."""
+    """Start measuring tensor memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def peak_mib(device: torch.device) -> float | None:
-    """Most memory of tensors since then, MiB; None on a CPU."""
+    """Return the peak tensor memory since then, MiB; None on a CPU."""
     return round(torch.cuda.max_memory_allocated(device) / 2**20, 1) if device.type == "cuda" else None
 
 
@@ -300,14 +298,14 @@ def conditions() -> Row:
 
 def driver() -> str | None:
     try:
-        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         return None
 
 
 def measure(run: Run, sections: Sequence[str]) -> Iterator[Row]:
-    """Run sections; an error ends its section only."""
+    """Run sections; an error ends only its section."""
     for name in sections:
         try:
             for row in SECTIONS[name](run):
@@ -321,16 +319,18 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxE")
     parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--repeat", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=2.0, help="after which a row is complete with fewer calls")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="time after which a row is complete with fewer calls"
+    )
     options = parser.parse_args()
     obstacle = check_gpu()
     if obstacle is not None:
-        raise SystemExit(f"bench_gpu: nothing was measured, since no GPU can be used here: {obstacle}")
+        raise SystemExit(f"bench_gpu: no usable GPU: {obstacle}; nothing was measured")
     about = conditions()
     run = Run(torch.device("cuda"), options.repeat, options.seconds, options.sizes)
     rows = emit(({"benchmark": "gpu", **row, **about} for row in measure(run, options.sections)), options.json)
-    failed = sum("error" in row for row in rows)
-    print(f"bench_gpu: {len(rows)} rows on {about['gpu']}, {failed} of them errors", flush=True)
+    errors = sum("error" in row for row in rows)
+    print(f"bench_gpu: {len(rows)} rows on {about['gpu']}, {errors} of them errors", flush=True)
 
 
 if __name__ == "__main__":

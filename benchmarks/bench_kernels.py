@@ -1,19 +1,19 @@
-"""Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv, eager and compiled, in the same run.
+"""Measures the ``tagae::`` ops beside PyTorch Geometric's GATv2Conv, eager and compiled, in the same run.
 
     python -m benchmarks.bench_kernels [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51]
 
 One JSON line per size and pass. All contenders are one layer with the same weights: two projections of 128 features,
-then attention of 4 heads of 32 channels over edges with 16 temporal features. ``layer_ms`` is the op
+then attention with 4 heads and 32 channels each over edges with 16 temporal features. ``layer_ms`` is the op
 ``project_and_attend``, and ``reference_ms`` its PyTorch form. The others are GATv2Conv: eager (``pyg_ms``), through
 ``torch.compile(dynamic=True)`` (``compiled_ms``), through AOTInductor (``aot_ms``), and through ONNX Runtime
 (``onnx_ms``, if onnx, onnxscript and onnxruntime are installed). GATv2Conv uses the temporal features in the logits
 only. The op also uses them in the values, which is additional work.
 DGL is not a contender: it has no build for the versions of torch that TAGAE supports.
 
-``network_ms`` is the shipped network over a mesh of that size, and ``peak_share`` its multiply-adds at the speed of the
-fastest product of matrices (oneDNN, 512 x 512 x 512, in the same run), divided by its time.
+``network_ms`` is the shipped network over a mesh of that size. ``peak_share`` is the time of its multiply-adds at the
+speed of the fastest matrix product (oneDNN, 512 x 512 x 512, in the same run), divided by its own time.
 Before the measurement, all are compared with float64, and a large error ends the benchmark. Calls alternate, so other
-load on the machine affects both. Times are medians in milliseconds. In-degrees follow a power law.
+load on the machine affects all alike. Times are medians in milliseconds. In-degrees follow a power law.
 
 Limitation: the contenders share the allocator and the caches, because they alternate in one process.
 """
@@ -57,7 +57,7 @@ TUNED = {
 
 
 class Layer(torch.nn.Module):
-    """A layer of ours with the weights of a GATv2Conv."""
+    """Our layer with a GATv2Conv's weights."""
 
     def __init__(self, convolution: GATv2Conv, op: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Layer(torch.nn.Module):
 
 
 def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
-    """``edge_index [2, E]`` sorted by target, and its ``indptr``."""
+    """Return ``edge_index [2, E]`` sorted by target, and its ``indptr``."""
     generator = torch.Generator().manual_seed(nodes)
     popularity = (torch.arange(nodes) + 1.0).pow(-0.6)[torch.randperm(nodes, generator=generator)]
     targets = torch.multinomial(popularity, edges, replacement=True, generator=generator).sort().values
@@ -83,7 +83,7 @@ def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
 
 
 def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
-    """All layers on one graph, checked against float64."""
+    """Return all layers on one graph, checked against float64."""
     torch.manual_seed(0)
     edge_index, indptr = graph(nodes, edges)
     x, trajectory = torch.randn(nodes, FEATURES), torch.randn(edges, TIMES)
@@ -113,7 +113,7 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
 
 
 def exports(convolution: GATv2Conv, inputs: tuple[Tensor, ...]) -> dict[str, Callable[[], Tensor]]:
-    """The exported forms of a GATv2Conv, for these sizes."""
+    """Return a GATv2Conv's exported forms, for these sizes."""
 
     class Positional(torch.nn.Module):
         def __init__(self) -> None:
@@ -128,37 +128,37 @@ def exports(convolution: GATv2Conv, inputs: tuple[Tensor, ...]) -> dict[str, Cal
         program = torch.export.export(Positional(), inputs)
         package = aoti_compile_and_package(program, package_path=f"{folder}/layer.pt2")
         aot: Callable[..., Tensor] = aoti_load_package(package)
-        found = {"aot": lambda: aot(*inputs)}
+        calls = {"aot": lambda: aot(*inputs)}
         if all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
-            found["onnx"] = onnx_session(program, inputs, f"{folder}/layer.onnx")
-    return found
+            calls["onnx"] = onnx_session(program, inputs, f"{folder}/layer.onnx")
+    return calls
 
 
 def onnx_session(program: torch.export.ExportedProgram, inputs: tuple[Tensor, ...], path: str) -> Callable[[], Tensor]:
-    """A layer in ONNX Runtime, with as many threads as torch."""
+    """Return a layer in ONNX Runtime, with torch's number of threads."""
     import onnxruntime
 
     torch.onnx.export(program, inputs, path, verbose=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    named = {one.name: tensor.numpy() for one, tensor in zip(session.get_inputs(), inputs, strict=True)}
-    return lambda: torch.from_numpy(session.run(None, named)[0])
+    arrays = {argument.name: tensor.numpy() for argument, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: torch.from_numpy(session.run(None, arrays)[0])
 
 
 def network(nodes: int, edges: int) -> tuple[Callable[[], object], float]:
-    """The shipped network over a simulated mesh in one part, and its multiply-adds."""
+    """Return the shipped network over a simulated mesh in one part, and its multiply-adds."""
     checkpoint = load()
     spec = MeshSpec(services=nodes, calls_per_service=edges / nodes, seed=1)
     [snapshot] = Simulator(spec, snapshots=1).snapshots()
     task = prepare(checkpoint, Mesh(), snapshot, Options()).whole
     graph = batch_tasks([task], torch.device("cpu"))
-    attended = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
-    return lambda: checkpoint.network(graph), multiply_adds(nodes, graph.edge_index.shape[1], attended)
+    attended_calls = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
+    return lambda: checkpoint.network(graph), multiply_adds(nodes, graph.edge_index.shape[1], attended_calls)
 
 
 def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
-    """Return the median milliseconds of each call; the calls alternate."""
+    """Return each call's median, ms; the calls alternate."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeat + 3):
         for name, call in calls.items():
@@ -166,28 +166,28 @@ def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str,
             call()
             if turn >= 3:
                 times[name].append(1e3 * (time.perf_counter() - start))
-    return {f"{name}_ms": round(statistics.median(taken), 3) for name, taken in times.items()}
+    return {f"{name}_ms": round(statistics.median(durations), 3) for name, durations in times.items()}
 
 
 def rows(nodes: int, edges: int, repeat: int) -> Iterator[Row]:
     """Measure inference, and forward with backward, for one size."""
     calls = contenders(nodes, edges)
     with torch.inference_mode():
-        whole, work = network(nodes, edges)
+        network_call, work = network(nodes, edges)
         inference = medians(calls, repeat)
         # In turns of their own: after another contender's pass, the first rows are not in the cache.
-        alone = medians({"network": whole}, repeat) | medians({"product": fastest_product()}, repeat)
-        alone["peak_share"] = round(work / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
+        isolated = medians({"network": network_call}, repeat) | medians({"product": fastest_product()}, repeat)
+        isolated["peak_share"] = round(work / SIDE**3 * isolated["product_ms"] / isolated["network_ms"], 3)
     passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
     training = medians(passes, max(5, repeat // 5))
-    yield {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **alone}
+    yield {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **isolated}
     yield {"pass": "forward and backward", "nodes": nodes, "edges": edges, **training, **ratios(training)}
 
 
-def ratios(taken: Mapping[str, float]) -> dict[str, float]:
-    """How many times the layer is faster than each other layer."""
-    others = ("reference", "pyg", "compiled", "aot", "onnx")
-    return {f"vs_{o}": round(taken[f"{o}_ms"] / taken["layer_ms"], 2) for o in others if f"{o}_ms" in taken}
+def ratios(milliseconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the other layers' times over the layer's."""
+    names = [name for name in ("reference", "pyg", "compiled", "aot", "onnx") if f"{name}_ms" in milliseconds]
+    return {f"vs_{name}": round(milliseconds[f"{name}_ms"] / milliseconds["layer_ms"], 2) for name in names}
 
 
 def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
@@ -215,8 +215,8 @@ def main() -> None:
         os.execve(sys.executable, sys.orig_argv, os.environ | TUNED)  # glibc reads them at the start
     torch.set_num_threads(options.threads)
     sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
-    found = (row for nodes, edges in sizes for row in rows(nodes, edges, options.repeat))
-    emit(({"benchmark": "kernels", **row, **conditions()} for row in found), options.json)
+    measurements = (row for nodes, edges in sizes for row in rows(nodes, edges, options.repeat))
+    emit(({"benchmark": "kernels", **row, **conditions()} for row in measurements), options.json)
 
 
 if __name__ == "__main__":

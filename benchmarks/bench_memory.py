@@ -1,10 +1,10 @@
-"""Memory of a session and size of its store over a long life of one mesh.
+"""Measures a session's memory and its store's size over a mesh's long life.
 
     python -m benchmarks.bench_memory [--snapshots 10000] [--services 60] [--json FILE]
 
-Each snapshot is packed, unpacked and pushed with the steps of a session, into a local store and a cache.
-Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files, and
-the CPU time of reading the mesh from the store, µs.
+Each snapshot is packed, unpacked and pushed with a session's steps, into a local store and a cache. Prints a JSON line
+every 100 snapshots: the process's resident memory, the cache's own count, the store's files, and the CPU time to read
+the mesh from the store, µs.
 """
 
 import os
@@ -36,7 +36,7 @@ EVERY = 100
 def measure(
     directory: Path, services: int, snapshots: int, every: int = EVERY, *, reads: bool = False
 ) -> Iterator[dict[str, int]]:
-    """Yield a row every ``every`` snapshots; sizes in bytes. ``reads`` adds the CPU time of reading the mesh, µs."""
+    """Yield a row every ``every`` snapshots; sizes in bytes. ``reads`` adds the CPU time to read the mesh, µs."""
     torch.set_num_threads(1)
     process, cache = psutil.Process(), MeshCache(512 * 2**20)
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
@@ -46,8 +46,8 @@ def measure(
         steps = MeshSteps(MeshRepository(store, cache, replay))
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
-            packed = pack_snapshot(snapshot)
-            run_now(steps.push(NextSnapshot("memory", packed), Options(), runner))
+            content = pack_snapshot(snapshot)
+            run_now(steps.push(NextSnapshot("memory", content), Options(), runner))
             if count % every == 0:
                 files = sum(path.stat().st_size for path in directory.iterdir())
                 resident = process.memory_info().rss

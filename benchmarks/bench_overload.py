@@ -1,13 +1,13 @@
-"""Goodput, latencies and rejections under overload.
+"""Measures goodput, latencies and rejections under overload.
 
     python -m benchmarks.bench_overload [--services 60 500] [--formats json arrow] [--clients 1 8 32 128]
         [--seconds 8] [--rounds 1] [--json FILE]
 
-Each client pushes snapshots of its own mesh in a closed loop over one connection, and waits after a 429 as long as the
+Each client pushes its own mesh's snapshots in a closed loop over one connection, and waits after a 429 as long as the
 answer says. With Arrow only 32 clients are measured. A prober requests Serve's own health route twice a second.
 Measurement begins after ``--settle`` seconds, in which the service adapts, and lasts ``--seconds``. All numbers of
-clients take turns, in one or more rounds, each time with a new service. Goodput is the median of the rounds; the other
-figures are of all rounds together.
+clients take turns, in one or more rounds, each time with a new service. Goodput is the median over rounds; the other
+figures cover all rounds together.
 
 Asserted: no 504, no connection error, no status but 200 and 429.
 """
@@ -74,7 +74,6 @@ class Connection:
         return int(lines[0].split()[1]), float(headers.get(b"retry-after", b"0"))
 
     def close(self) -> None:
-        """Close it; the next request opens it again."""
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
@@ -82,19 +81,14 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """An encoded snapshot, whose time can be changed in place.
-
-    Attributes:
-        form: ``json`` or ``arrow``.
-        content: the first snapshot.
-    """
+    """An encoded snapshot whose time can be changed in place; ``form`` is ``json`` or ``arrow``."""
 
     form: str
     content: bytes
 
     @classmethod
     def of(cls, services: int, form: str) -> "Body":
-        """Encode a snapshot of a simulated mesh."""
+        """Encode a simulated snapshot."""
         degree = 3.0 if services < 500 else 6.0
         [snapshot] = Simulator(MeshSpec(services=services, calls_per_service=degree, seed=1), snapshots=1).snapshots()
         body = cls(form, encode_snapshot(replace(snapshot, observed_at=BEGINNING), FORMATS[form]))
@@ -119,30 +113,30 @@ class Body:
 async def push(connection: Connection, mesh: str, body: Body, figures: Figures, times: tuple[float, float]) -> None:
     """Push until the end of the measurement."""
     sequence = 0
-    began, ends = times
-    while (now := time.monotonic()) < ends:
+    began, end_of_run = times
+    while (begin := time.monotonic()) < end_of_run:
         status, wait = await connection.request(body.head(mesh), body.at(sequence))
-        done = time.monotonic()
-        if began <= now:
+        end = time.monotonic()
+        if began <= begin:
             figures.statuses[status] += 1
             if status in (200, 429):
-                (figures.accepted if status == 200 else figures.rejected).append(done - now)
+                (figures.accepted if status == 200 else figures.rejected).append(end - begin)
         if status == 200:
             sequence += 1
-        await asyncio.sleep(min(wait, max(0.0, ends - done)))
+        await asyncio.sleep(min(wait, max(0.0, end_of_run - end)))
 
 
 async def probe(connection: Connection, figures: Figures, times: tuple[float, float]) -> None:
     """Request Serve's health route until the end of the measurement."""
-    while (now := time.monotonic()) < times[1]:
+    while (begin := time.monotonic()) < times[1]:
         await connection.request(b"GET /-/healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
-        if times[0] <= now:
-            figures.hops.append(time.monotonic() - now)
+        if times[0] <= begin:
+            figures.hops.append(time.monotonic() - begin)
         await asyncio.sleep(0.5)
 
 
 async def load(url: str, clients: int, body: Body, name: str, settle: float, seconds: float) -> Figures:
-    """Run all clients of one level at once."""
+    """Run all clients of a level together."""
     host, port = url.removeprefix("http://").split(":")
     figures, began = Figures(), time.monotonic() + settle
     times = began, began + seconds
@@ -155,7 +149,7 @@ async def load(url: str, clients: int, body: Body, name: str, settle: float, sec
 
 
 def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figures:
-    """Run all clients of one level against a new service."""
+    """Run all clients of a level against a new service."""
     with tempfile.TemporaryDirectory() as folder:
         url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
         try:
@@ -168,16 +162,17 @@ def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figur
 
 def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], seconds: float) -> Row:
     accepted, rejected, hops = (
-        [duration for one in rounds for duration in getattr(one, name)] for name in ("accepted", "rejected", "hops")
+        [duration for figures in rounds for duration in getattr(figures, name)]
+        for name in ("accepted", "rejected", "hops")
     )
-    statuses = sum((one.statuses for one in rounds), Counter[int]())
+    statuses = sum((figures.statuses for figures in rounds), Counter[int]())
     return {
         "bench": "overload",
         "services": services,
         "format": form,
         "clients": clients,
         "rounds": len(rounds),
-        "goodput_per_second": round(median(len(one.accepted) for one in rounds) / seconds, 2),
+        "goodput_per_second": round(median(len(figures.accepted) for figures in rounds) / seconds, 2),
         "accepted_p50_seconds": _percentile(accepted, 50),
         "accepted_p99_seconds": _percentile(accepted, 99),
         "accepted_most_seconds": _percentile(accepted, 100),
@@ -197,22 +192,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--settle", type=float, default=8)
-    chosen = parser.parse_args()
-    emit(measure(chosen), chosen.json)
+    arguments = parser.parse_args()
+    emit(measure(arguments), arguments.json)
 
 
-def measure(chosen: Namespace) -> Iterator[Row]:
-    """Yield the line of each level."""
-    for services, form in product(chosen.services, chosen.formats):
+def measure(arguments: Namespace) -> Iterator[Row]:
+    """Yield each level's row."""
+    for services, form in product(arguments.services, arguments.formats):
         body = Body.of(services, form)
-        rounds: dict[int, list[Figures]] = {n: [] for n in (chosen.clients if form == "json" else [ARROW_CLIENTS])}
-        for _ in range(chosen.rounds):
+        rounds: dict[int, list[Figures]] = {n: [] for n in (arguments.clients if form == "json" else [ARROW_CLIENTS])}
+        for _ in range(arguments.rounds):
             for clients, figures in rounds.items():
-                figures.append(serve_load(clients, body, chosen.settle, chosen.seconds))
-                accepted = len(figures[-1].accepted)
-                print(f"{services} services, {form}, {clients} clients: {accepted} accepted", flush=True)
+                figures.append(serve_load(clients, body, arguments.settle, arguments.seconds))
+                count = len(figures[-1].accepted)
+                print(f"{services} services, {form}, {clients} clients: {count} accepted", flush=True)
         for clients, figures in rounds.items():
-            yield summary(services, form, clients, figures, chosen.seconds)
+            yield summary(services, form, clients, figures, arguments.seconds)
 
 
 def _percentile(seconds: list[float], q: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Time from snapshot to verdict in one process, by stage, for the sizes in the README.
+"""Measures the time from snapshot to verdict in one process, by stage, for the sizes in the README.
 
     python -m benchmarks.bench_pipeline [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
     python -m benchmarks.bench_pipeline --against FOLDER [--rounds 5] [--json FILE]
@@ -6,10 +6,10 @@
 Correctness first: every verdict is finite, and a partitioned mesh gets the same scores as the whole one. Results are
 medians and 99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
 
-With ``--against``, this code and the code of another checkout run in turn, in processes of their own with one thread.
-CPU times are medians over 40 snapshots of a mesh that is known for 70, and over the rounds. They are also given in
-*floors*: a floor is the time of the network's multiply-adds at the speed of the fastest product of matrices, oneDNN's
-of 512 x 512 x 512, in the same run.
+With ``--against``, this code and another checkout's run in turn, in processes of their own with one thread. CPU times
+are medians over 40 snapshots of a mesh after 70 others, and over the rounds. They are also given in *floors*: a floor
+is the time of the network's multiply-adds at the speed of the fastest matrix product, oneDNN's 512 x 512 x 512, in the
+same run.
 """
 
 import argparse
@@ -46,7 +46,7 @@ STAGES = ("prepare", "score", "gather", "decide", "total")
 WARM_UP = 20
 COMPARED, KNOWN, MEASURED = ((60, 3.0), (500, 6.0), (2000, 10.0)), 70, 40  # sizes, and snapshots
 SIDE = 512
-PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800  # multiply-adds of the shipped network
+PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800  # multiply-adds in the shipped network
 
 
 class TimedRunner(LocalRunner):
@@ -70,24 +70,24 @@ class TimedRunner(LocalRunner):
 
     @contextmanager
     def _measure(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
+        begin = time.perf_counter()
         yield
-        self.seconds[stage] += time.perf_counter() - started
+        self.seconds[stage] += time.perf_counter() - begin
 
 
 def times(services: int, calls: float, snapshots: int, device: torch.device) -> Row:
-    """Return one row: milliseconds by stage for one size."""
+    """Return a size's row: milliseconds by stage."""
     checkpoint, options, mesh = load(device=device), Options(), Mesh()
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots + WARM_UP)
     rows = []
     for snapshot in simulator.snapshots():
-        started, runner = time.perf_counter(), TimedRunner(checkpoint)
-        advanced = run_now(run_stages(runner, mesh, snapshot, options))
-        runner.seconds["total"] = time.perf_counter() - started
-        verdict, mesh = advanced.verdict, advanced.mesh
+        begin, runner = time.perf_counter(), TimedRunner(checkpoint)
+        step = run_now(run_stages(runner, mesh, snapshot, options))
+        runner.seconds["total"] = time.perf_counter() - begin
+        verdict, mesh = step.verdict, step.mesh
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
         rows.append(list(runner.seconds.values()))
-    taken = np.array(rows[WARM_UP:]) * 1e3
+    milliseconds = np.array(rows[WARM_UP:]) * 1e3
     row: Row = {
         "benchmark": "pipeline",
         "services": services,
@@ -95,8 +95,8 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
         "snapshots": snapshots,
     }
     for i, stage in enumerate(STAGES):
-        row[f"{stage}_p50_ms"] = round(float(np.median(taken[:, i])), 2)
-        row[f"{stage}_p99_ms"] = round(float(np.percentile(taken[:, i], 99)), 2)
+        row[f"{stage}_p50_ms"] = round(float(np.median(milliseconds[:, i])), 2)
+        row[f"{stage}_p99_ms"] = round(float(np.percentile(milliseconds[:, i], 99)), 2)
     return row
 
 
@@ -112,62 +112,62 @@ def check_cut(device: torch.device) -> None:
 
 
 def cpu_times() -> list[dict[str, float]]:
-    """Return the CPU time of a snapshot and the floor, ms, for each of the sizes ``COMPARED``."""
+    """Return a snapshot's CPU time and the floor, ms, for each size in ``COMPARED``."""
     checkpoint, rows = load(), []
     for services, calls in COMPARED:
         simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=KNOWN + MEASURED)
-        mesh, taken = Mesh(), []
+        mesh, milliseconds = Mesh(), []
         for snapshot in list(simulator.snapshots()):
-            runner, started = LocalRunner(checkpoint), time.process_time()
+            runner, begin = LocalRunner(checkpoint), time.process_time()
             mesh = run_now(run_stages(runner, mesh, snapshot, Options())).mesh
-            taken.append(1e3 * (time.process_time() - started))
-        attended = (mesh.state.attended_callers.sum() + mesh.state.attended_callees.sum()) / 2
-        work = multiply_adds(services, snapshot.num_edges, float(attended))
+            milliseconds.append(1e3 * (time.process_time() - begin))
+        attended_calls = (mesh.state.attended_callers.sum() + mesh.state.attended_callees.sum()) / 2
+        work = multiply_adds(services, snapshot.num_edges, float(attended_calls))
         rows.append(
             {
                 "services": services,
                 "calls": snapshot.num_edges,
-                "cpu_ms": median(taken[KNOWN:]),
+                "cpu_ms": median(milliseconds[KNOWN:]),
                 "floor_ms": work / SIDE**3 * product_time(),
             }
         )
     return rows
 
 
-def multiply_adds(services: int, calls: int, attended: float) -> float:
-    """Return the multiply-adds of a pass of the network; ``attended``: calls that services attend to."""
-    return services * PER_SERVICE + calls * PER_CALL + attended * PER_ATTENDED_CALL
+def multiply_adds(services: int, calls: int, attended_calls: float) -> float:
+    """Return the multiply-adds in a pass of the network."""
+    return services * PER_SERVICE + calls * PER_CALL + attended_calls * PER_ATTENDED_CALL
 
 
 def fastest_product() -> Callable[[], torch.Tensor]:
-    """Return a product of 512 x 512 matrices with oneDNN, the fastest there is on a CPU."""
+    """Return a product of 512 x 512 matrices with oneDNN, the fastest on a CPU."""
     x, weight = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
     return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
 def product_time() -> float:
-    """Return its median time, ms."""
-    product, taken = fastest_product(), []
+    """Return the fastest product's median time, ms."""
+    product, milliseconds = fastest_product(), []
     for _ in range(50):
-        started = time.process_time()
+        begin = time.process_time()
         product()
-        taken.append(1e3 * (time.process_time() - started))
-    return median(taken)
+        milliseconds.append(1e3 * (time.process_time() - begin))
+    return median(milliseconds)
 
 
-def compare(other: Path, rounds: int) -> list[Row]:
-    """Return one row per size: the CPU time of a snapshot with another checkout and with this one, and their ratio."""
-    here, found = Path(__file__).resolve().parents[1], []
+def compare(checkout: Path, rounds: int) -> list[Row]:
+    """Return a row per size: a snapshot's CPU time with another checkout and with this one, and their ratio."""
+    here, runs = Path(__file__).resolve().parents[1], []
     for _ in range(rounds):
-        for folder in (other.resolve(), here):
+        for folder in (checkout.resolve(), here):
             # This benchmark, with the packages of the folder.
             environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(folder), str(here))), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, __file__, "--cpu-times"]
-            found.append(json.loads(subprocess.check_output(command, env=environment, cwd=folder, text=True)))
+            runs.append(json.loads(subprocess.check_output(command, env=environment, cwd=folder, text=True)))
     rows: list[Row] = []
-    for i, size in enumerate(found[0]):
-        before, after = ([one[i]["cpu_ms"] for one in found[which::2]] for which in (0, 1))
-        floor = median(one[i]["floor_ms"] for one in found)
+    for i, size in enumerate(runs[0]):
+        before, after = ([run[i]["cpu_ms"] for run in runs[first::2]] for first in (0, 1))
+        floor = median(run[i]["floor_ms"] for run in runs)
         rows.append(
             {
                 "benchmark": "floors",
@@ -219,7 +219,7 @@ def main() -> None:
         "load_before": round(os.getloadavg()[0], 2),
     }
     counts = [(*size, arguments.snapshots // (FEWER if size[0] >= LARGE else 1)) for size in SIZES]
-    emit((times(*one, device) | about for one in counts), arguments.json)
+    emit((times(*count, device) | about for count in counts), arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Time from POST to verdict over HTTP and Ray Serve, compared with an empty application.
+"""Measures the time from POST to verdict over HTTP and Ray Serve, beside an empty application.
 
     python -m benchmarks.bench_serve [--snapshots 200] [--threads 1] [--modes default throughput] [--minutes 20]
         [--json FILE]
 
-One client on loopback sends each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
-``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve reads
-its mode when it is imported, so each mode has its own process.
+One client on loopback sends each size as JSON and as Arrow, in both of Serve's modes: ``default`` through its proxy,
+and ``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve
+reads its mode at import, so each mode has its own process.
 
 Correctness first: every push is answered with 200 and the next sequence. The application scores in the sessions, as it
 does by default. Each push is followed by a no-op with the same calls and body, so that other load affects both. The
-time of the pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything
-of ours. ``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, the
-store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its processes. The rows that
-it has measured by then are printed all the same, and the exit status is 1.
+pipeline's time in one process is measured before, on the same snapshots. ``above_noop`` is our whole cost.
+``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, the store.
+Prints JSON lines. A mode that takes longer than ``--minutes`` is stopped with all its processes; its rows until then
+are printed, and the exit status is 1.
 """
 
 import argparse
@@ -56,7 +56,7 @@ LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
 NOOP = "/noop/push"
-PORTS = 40  # for the ingress replicas in throughput mode, also for those that replace one
+PORTS = 40  # for ingress replicas in throughput mode, including replacements
 PAUSE_SECONDS = 0.2
 WARM_UP = 20
 
@@ -72,8 +72,8 @@ class NoopSession:
 
 @serve.ingress(noop)
 class NoopIngress:
-    """One route, which reads the body: that is a round trip to Serve's proxy, which our application at ``/`` has for
-    large bodies only."""
+    """One route, which reads the body: a round trip to Serve's proxy, which our application needs only for large
+    bodies."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -85,12 +85,12 @@ class NoopIngress:
 
 
 def deploy_noop(settings: Settings) -> None:
-    """Deploy the same deployments with the same numbers of replicas."""
+    """Deploy the no-op with the application's deployments and numbers of replicas."""
 
     def light(cls: Any, name: str, replicas: int) -> Any:
-        chosen = {"num_cpus": LIGHT_CPUS / 2}
+        actor_options = {"num_cpus": LIGHT_CPUS / 2}
         return serve.deployment(
-            cls, name=name, num_replicas=replicas, ray_actor_options=chosen, max_ongoing_requests=200
+            cls, name=name, num_replicas=replicas, ray_actor_options=actor_options, max_ongoing_requests=200
         )
 
     session = light(NoopSession, "MeshSession", settings.serve.session_replicas).bind()
@@ -99,20 +99,20 @@ def deploy_noop(settings: Settings) -> None:
 
 def milliseconds(do: Callable[[], Any]) -> tuple[float, Any]:
     """Call ``do`` and return its duration in ms and its result."""
-    started = time.perf_counter()
+    begin = time.perf_counter()
     result = do()
-    return 1e3 * (time.perf_counter() - started), result
+    return 1e3 * (time.perf_counter() - begin), result
 
 
 def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Measure the pipeline alone, in this process."""
     checkpoint, mesh = load(), Mesh()
-    chosen = options(settings)
-    taken = []
+    mesh_options = options(settings)
+    durations = []
     for snapshot in snapshots:
-        milli, (_, mesh) = milliseconds(partial(advance, checkpoint, mesh, snapshot, chosen))
-        taken.append(milli)
-    return taken[WARM_UP:]
+        duration, (_, mesh) = milliseconds(partial(advance, checkpoint, mesh, snapshot, mesh_options))
+        durations.append(duration)
+    return durations[WARM_UP:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,14 @@ class Fronts:
 
 
 def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str) -> Row:
-    """Return the row of a size and a format."""
+    """Return the row for a size and a format."""
     services, calls = size
     count = count // FEWER if services >= LARGE else count
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
     snapshots = list(Simulator(spec, snapshots=count + WARM_UP).snapshots())
     bodies = [encode_snapshot(snapshot, FORMATS[wire]) for snapshot in snapshots]
     headers = {"content-type": FORMATS[wire]}
-    alone = pipeline_times(settings, snapshots)
+    pipeline = pipeline_times(settings, snapshots)
     pushes, noops, stages = list[float](), list[float](), list[dict[str, str]]()
     for sequence, body in enumerate(bodies, 1):
         path = f"/v1/meshes/bench-{services}-{wire}/snapshots"
@@ -140,9 +140,9 @@ def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: 
         assert response.json()["sequence"] == sequence, response.text
         pushes.append(push)
         stages.append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
-        nothing, answer = milliseconds(partial(fronts.noop.post, NOOP, content=body, headers=headers))
+        noop_time, answer = milliseconds(partial(fronts.noop.post, NOOP, content=body, headers=headers))
         assert answer.json() == 2, answer.text
-        noops.append(nothing)
+        noops.append(noop_time)
     pushes, noops, stages = pushes[WARM_UP:], noops[WARM_UP:], stages[WARM_UP:]
     return {
         "benchmark": "serve",
@@ -152,10 +152,10 @@ def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: 
         "calls": snapshots[-1].num_edges,
         "snapshots": count,
         "body_kilobytes": round(len(bodies[-1]) / 1000),
-        **summary("pipeline", alone),
+        **summary("pipeline", pipeline),
         **summary("push", pushes),
         **summary("noop", noops),
-        **compare_with_noops(pushes, noops, alone),
+        **compare_with_noops(pushes, noops, pipeline),
         **{
             f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in stages])), 2)
             for name in stages[-1]
@@ -163,22 +163,22 @@ def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: 
     }
 
 
-def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
-    return {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
+def summary(name: str, milliseconds: Sequence[float]) -> dict[str, float]:
+    return {f"{name}_p{p}_ms": round(float(np.percentile(milliseconds, p)), 2) for p in (50, 99)}
 
 
-def compare_with_noops(pushes: Sequence[float], noops: Sequence[float], alone: Sequence[float]) -> dict[str, float]:
-    """Return medians of the differences of each push and its no-op, which other load affects alike."""
+def compare_with_noops(pushes: Sequence[float], noops: Sequence[float], pipeline: Sequence[float]) -> dict[str, float]:
+    """Return the median differences between pushes and their no-ops, which other load affects alike."""
     difference = np.subtract(pushes, noops)
     return {
         "above_noop_p50_ms": round(float(np.median(difference)), 2),
-        "above_noop_and_pipeline_p50_ms": round(float(np.median(difference) - np.median(alone)), 2),
+        "above_noop_and_pipeline_p50_ms": round(float(np.median(difference) - np.median(pipeline)), 2),
     }
 
 
 @contextmanager
 def connections(mode: str, url: str) -> Iterator[Fronts]:
-    """Connect to the proxy or, in throughput mode, directly to the replicas of the ingresses."""
+    """Connect to the proxy or, in throughput mode, directly to the ingress replicas."""
     ours, noop = url, url
     if mode == "throughput":
         first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
@@ -189,7 +189,7 @@ def connections(mode: str, url: str) -> Iterator[Fronts]:
 
 
 def wait_for(urls: Sequence[str], method: str, path: str) -> str:
-    """Return the first URL that answers a request with 200. Replicas listen a little after Serve calls them ready."""
+    """Return the first URL that answers with 200. Replicas listen a little after Serve calls them ready."""
     while True:
         for url in urls:
             if status(url, method, path) == 200:
@@ -206,7 +206,7 @@ def status(url: str, method: str, path: str) -> int:
 
 
 def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[Row]:
-    """Measure one mode in this process. Yield each row when it has been measured."""
+    """Measure a mode in this process, and yield each row at once."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
@@ -230,7 +230,7 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[Row]:
 
 
 def describe(health: dict[str, Any], threads: int) -> Row:
-    """Return what each row says about the machine and the versions."""
+    """Return the machine and the versions, for each row."""
     return {
         "device": health["device"],
         "cores": os.cpu_count(),
@@ -244,7 +244,7 @@ def describe(health: dict[str, Any], threads: int) -> Row:
 
 
 def environment(mode: str) -> dict[str, str]:
-    """Return the environment that sets the mode of Serve."""
+    """Return the environment that sets Serve's mode."""
     if mode == "default":
         return dict(os.environ)
     first = free_ports()
@@ -260,8 +260,8 @@ def environment(mode: str) -> dict[str, str]:
 def free_ports() -> int:
     """Return the first of :data:`PORTS` free ports below the ephemeral range.
 
-    A replica that finds its port taken tries the next one, and runs out of them if others take them, too. So where the
-    search begins is random: two runs on one machine rarely meet.
+    A replica that finds its port in use tries the next one, and runs out of ports if other programs use them, too. The
+    search begins at random, so two runs on one machine rarely meet.
     """
     starts = list(range(20_000, 30_000, PORTS))
     random.shuffle(starts)
@@ -277,19 +277,15 @@ def is_free(port: int) -> bool:
 
 
 def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[list[Row], str | None]:
-    """Measure a mode in a process of its own.
-
-    Returns:
-        The rows that it printed, and what went wrong, if anything did. After its time it is stopped with all its
-        processes.
-    """
+    """Measure a mode in a process of its own, and return its rows and its problem, if any. After the time limit it is
+    stopped with all its processes."""
     child = subprocess.Popen(command, env=environment(mode), stdout=subprocess.PIPE, text=True)
     problem = None
     try:
-        printed, _ = child.communicate(timeout=60 * minutes)
+        output, _ = child.communicate(timeout=60 * minutes)
     except subprocess.TimeoutExpired:
         kill_tree(child)
-        printed, _ = child.communicate()
+        output, _ = child.communicate()
         problem = (
             f"mode {mode}: expected all rows within {minutes:g} minutes, got those above; all its processes were "
             "stopped. Run it on a quieter machine, with fewer --sizes or --snapshots, or with more --minutes"
@@ -297,18 +293,18 @@ def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[lis
     else:
         if child.returncode:
             problem = f"mode {mode}: expected exit status 0, got {child.returncode}; its error is above"
-    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")], problem
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")], problem
 
 
 def kill_tree(child: subprocess.Popen[str]) -> None:
-    """End a process with all that it started: Ray's processes, too."""
-    every = psutil.Process(child.pid).children(recursive=True)
+    """Kill a process and all its descendants, including Ray's."""
+    descendants = psutil.Process(child.pid).children(recursive=True)
     child.kill()
     child.wait()
-    for one in every:
+    for descendant in descendants:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
-    psutil.wait_procs(every, timeout=10)
+            descendant.kill()
+    psutil.wait_procs(descendants, timeout=10)
 
 
 def main() -> None:
@@ -324,13 +320,13 @@ def main() -> None:
     if arguments.here:
         emit(run_mode(arguments.modes[0], arguments), None)
         return
-    chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
-    chosen += ["--formats", *arguments.formats]
-    program = [sys.executable, "-m", "benchmarks.bench_serve", *map(str, chosen), "--here"]
-    found = [run_in_child([*program, "--modes", mode], mode, arguments.minutes) for mode in arguments.modes]
-    emit((row for rows, _ in found for row in rows), arguments.json)
-    if failed := [problem for _, problem in found if problem]:
-        sys.exit("\n".join(failed))
+    flags = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
+    flags += ["--formats", *arguments.formats]
+    program = [sys.executable, "-m", "benchmarks.bench_serve", *map(str, flags), "--here"]
+    results = [run_in_child([*program, "--modes", mode], mode, arguments.minutes) for mode in arguments.modes]
+    emit((row for rows, _ in results for row in rows), arguments.json)
+    if problems := [problem for _, problem in results if problem]:
+        sys.exit("\n".join(problems))
 
 
 if __name__ == "__main__":

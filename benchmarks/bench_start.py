@@ -1,11 +1,11 @@
-"""Time until a service is ready, and its memory at rest, compared with an empty application of Ray Serve.
+"""Measures the time until a service is ready, and its memory at rest, beside an empty Ray Serve application.
 
     python -m benchmarks.bench_start [--rounds 3] [--against CHECKOUT] [--json FILE]
 
-In each round the contenders start in turn: ``tagae serve``, the same command of another checkout if one is named, and
-Ray Serve with one deployment that does nothing. Ready: it answers over HTTP. Time depends on what else the machine
-does, so compare the ratio, or the CPU time of all processes until then. The service then gets snapshots of one mesh of
-60 services, and rests. Its memory is the proportional set size (PSS): pages that n processes share count 1/n for each.
+In each round the contenders start in turn: ``tagae serve``, another checkout's if one is named, and Ray Serve with a
+deployment that does nothing. Ready: it answers over HTTP. Time depends on other load on the machine, so compare the
+ratio, or the CPU time of all processes until then. The service then gets snapshots from a mesh with 60 services, and
+rests. Its memory is the proportional set size (PSS): pages that n processes share count 1/n for each.
 Prints JSON lines: each start, then the processes at rest with their median PSS and private memory (USS), bytes.
 """
 
@@ -54,27 +54,27 @@ time.sleep(3600)
 
 @contextmanager
 def run(contender: str, checkout: Path, port: int, folder: str) -> Iterator[psutil.Process]:
-    """Run a contender until the end of the block, and wait until all of its processes have ended."""
+    """Run a contender during the block, and wait until all its processes have ended."""
     code, arguments = (EMPTY, [str(port)]) if contender == BARE else (TAGAE, ["serve", "--port", str(port)])
     environment = {**os.environ, "PYTHONPATH": str(checkout), "TAGAE_STORE__PATH": folder}
     command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL) as it:
-        process = psutil.Process(it.pid)
+    with subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL) as program:
+        process = psutil.Process(program.pid)
         try:
             yield process
         finally:
-            everyone = [process, *process.children(recursive=True)]
-            it.send_signal(signal.SIGINT)
-            _, alive = psutil.wait_procs(everyone, STOP_SECONDS)
-            for one in alive:
+            processes = [process, *process.children(recursive=True)]
+            program.send_signal(signal.SIGINT)
+            _, alive = psutil.wait_procs(processes, STOP_SECONDS)
+            for survivor in alive:
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    survivor.kill()
 
 
 def wait_until_ready(url: str, process: psutil.Process) -> None:
-    """Wait for the first answer that is no error."""
-    ends = time.monotonic() + START_SECONDS
-    while time.monotonic() < ends and process.is_running():
+    """Wait for the first successful answer."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.is_running():
         with suppress(httpx.TransportError):
             if httpx.get(url, timeout=5.0).is_success:
                 return
@@ -83,27 +83,27 @@ def wait_until_ready(url: str, process: psutil.Process) -> None:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """CPU time of a process and all below it, with those that have ended."""
+    """Return the CPU time of a process and its descendants, including ended ones."""
     total = 0.0
-    for one in [process, *process.children(recursive=True)]:
+    for member in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
+            times = member.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 def memory(process: psutil.Process) -> dict[str, list[tuple[int, int]]]:
-    """PSS and USS of each process, by role."""
-    found = defaultdict(list)
-    for one in [process, *process.children(recursive=True)]:
+    """Return each process's PSS and USS, by role."""
+    sizes_by_role = defaultdict(list)
+    for member in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
-            sizes = one.memory_full_info()
-            found[_role(one, process)].append((sizes.pss, sizes.uss))
-    return found
+            info = member.memory_full_info()
+            sizes_by_role[_role(member, process)].append((info.pss, info.uss))
+    return sizes_by_role
 
 
 def measure(rounds: int, against: Path | None) -> Iterator[Row]:
-    """Yield a row for each start, and one for each role of a process at rest."""
+    """Yield a row for each start, then one for each role at rest."""
     contenders = {OURS: ROOT, **({AGAINST: against} if against else {}), BARE: ROOT}
     sizes: dict[str, list[dict[str, list[tuple[int, int]]]]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -121,13 +121,13 @@ def measure(rounds: int, against: Path | None) -> Iterator[Row]:
                     sizes[name].append(memory(process))
                 total = sum(pss for pairs in sizes[name][-1].values() for pss, _ in pairs)
             yield {"contender": name, "seconds": round(seconds, 2), "cpu": round(cpu, 2), "pss": total}
-    for name, found in sizes.items():
-        for role in sorted({role for one in found for role in one}):
-            pairs = [pair for one in found for pair in one.get(role, [])]
+    for name, rounds_of_sizes in sizes.items():
+        for role in sorted({role for by_role in rounds_of_sizes for role in by_role}):
+            pairs = [pair for by_role in rounds_of_sizes for pair in by_role.get(role, [])]
             yield {
                 "contender": name,
                 "role": role,
-                "processes": round(median(len(one.get(role, [])) for one in found)),
+                "processes": round(median(len(by_role.get(role, [])) for by_role in rounds_of_sizes)),
                 "pss": round(median(pss for pss, _ in pairs)),
                 "uss": round(median(uss for _, uss in pairs)),
             }
@@ -147,7 +147,7 @@ def _push(url: str) -> None:
 
 
 def _role(process: psutil.Process, parent: psutil.Process) -> str:
-    """What a process is for, such as ``MeshSession`` or ``raylet``."""
+    """Return a process's role, such as ``MeshSession`` or ``raylet``."""
     if process == parent:
         return "keeper"
     if process.ppid() == parent.pid and "serve_app.cli" in " ".join(process.cmdline()):

@@ -1,4 +1,4 @@
-"""Write the figures of benchmarks/results into README and docs, between their markers.
+"""Writes the figures in benchmarks/results into README and docs, between their markers.
 
 python -m benchmarks.figures
 """
@@ -27,14 +27,14 @@ def _file(name: str) -> Path:
     return ROOT / "benchmarks" / "results" / f"{name}.jsonl"
 
 
-def table(found: Sequence[Row], header: str, line: str) -> str:
-    """Write a table in Markdown: its header, and a line for each row, with values in place of their names."""
+def table(entries: Sequence[Row], header: str, line: str) -> str:
+    """Return a Markdown table: its header, and a line for each row, with values in place of their names."""
     rule = f"|{'---|' * (header.count('|') - 1)}"
-    return "\n".join([header, rule, *(line.format_map(row) for row in found)])
+    return "\n".join([header, rule, *(line.format_map(row) for row in entries)])
 
 
 def numbers() -> str:
-    """The tables of speed, with the machine that they were measured on."""
+    """Return the tables of speed, and the machine on which they were measured."""
     pipeline, serve = rows("pipeline"), _both_modes()
     in_process = table(
         pipeline,
@@ -67,21 +67,21 @@ def numbers() -> str:
 
 
 def _both_modes() -> list[Row]:
-    """A row for each size and body of pushes, with the rows of both modes in it."""
-    found: dict[tuple[int, bool], Row] = {}
+    """Return a row for each size and body of pushes, with both modes' rows in it."""
+    pairs: dict[tuple[int, bool], Row] = {}
     for row in rows("serve"):
         alone = row["pipeline_p50_ms"]
         shares = {"above": row["above_noop_p50_ms"] / alone, "decoding": row["stage_decode_p50_ms"] / alone}
-        found.setdefault((row["services"], row["format"] != "json"), {**row})[row["mode"]] = row | shares
-    return [found[key] for key in sorted(found)]
+        pairs.setdefault((row["services"], row["format"] != "json"), {**row})[row["mode"]] = row | shares
+    return [pairs[key] for key in sorted(pairs)]
 
 
 def speed() -> str:
-    """The short table for the README: in process, and over HTTP if there is a result."""
-    pushed = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
+    """Return the short table for the README: in process, and over HTTP if there is a result."""
+    pushes = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
     pipeline = rows("pipeline")
     for row in pipeline:
-        push = pushed.get((row["services"], row["calls"]))
+        push = pushes.get((row["services"], row["calls"]))
         row["push"] = "{push_p50_ms:.0f} / {push_p99_ms:.0f} ms".format_map(push) if push else "–"
     return table(
         pipeline,
@@ -92,8 +92,8 @@ def speed() -> str:
 
 
 def floors() -> str:
-    """CPU time of a snapshot before and after the newest work on it, in ms and in floors."""
-    found = table(
+    """Return a snapshot's CPU time before and after the newest work on it, in ms and in floors."""
+    text = table(
         rows("floors"),
         "| services / calls | CPU time, before → after | ratio | floor | floors, before → after |",
         "| {services:,} / {calls:,} | {before_ms:.2f} → {after_ms:.2f} ms | {ratio:.2f} | {floor_ms:.2f} ms "
@@ -103,17 +103,17 @@ def floors() -> str:
         "One thread, medians of alternating processes "
         f"(`python -m benchmarks.bench_pipeline --against FOLDER`, {rows('floors')[0]['rounds']} rounds, with a "
         "checkout of the version before in the folder). A floor is the time of the network's multiply-adds at the "
-        f"speed of the fastest product of matrices in the same run:\n\n{found}"
+        f"speed of the fastest product of matrices in the same run:\n\n{text}"
     )
 
 
 def start() -> str:
-    """Time until a service is ready, and memory of its processes at rest, beside an empty application."""
-    found = rows("start")
-    contenders = list(dict.fromkeys(r["contender"] for r in found))
-    starts = {name: [r for r in found if r["contender"] == name and "seconds" in r] for name in contenders}
+    """Return the time until a service is ready, and its processes' memory at rest, beside an empty application."""
+    recorded = rows("start")
+    contenders = list(dict.fromkeys(r["contender"] for r in recorded))
+    starts = {name: [r for r in recorded if r["contender"] == name and "seconds" in r] for name in contenders}
     cpu = {name: median(r["cpu"] for r in mine) for name, mine in starts.items()}
-    each = [
+    entries = [
         {
             "name": name,
             "cpu": cpu[name],
@@ -125,31 +125,31 @@ def start() -> str:
     ]
     ours = [
         r | {"pss": r["pss"] / 2**20, "uss": r["uss"] / 2**20}
-        for r in sorted(found, key=lambda r: -r["pss"])
+        for r in sorted(recorded, key=lambda r: -r["pss"])
         if "role" in r and r["contender"] == contenders[0]
     ]
-    of_start = table(
-        each,
+    starts_table = table(
+        entries,
         "| what | CPU of all processes until ready | ratio | ready after | memory at rest |",
         "| {name} | {cpu:.1f} s | {ratio:.1f} | {seconds:.0f} s | {pss:,.0f} MiB |",
     )
-    of_processes = table(
+    processes_table = table(
         ours,
         "| process | number | memory of each | private |",
         "| {role} | {processes} | {pss:.0f} MiB | {uss:.0f} MiB |",
     )
     return (
-        f"Medians of {len(starts[contenders[0]])} starts in turn on {found[0]['cores']} shared cores; other programs "
-        "used them too, so compare CPU; time is from the fastest start. Ready: it answers over HTTP. "
-        f"Then memory at rest, with one mesh of {found[0]['services']} services, as the proportional set size: "
-        f"processes divide the pages that they share (`python -m benchmarks.bench_start`):\n\n{of_start}\n\n"
-        f"The processes of `tagae serve` at rest:\n\n{of_processes}"
+        f"Medians of {len(starts[contenders[0]])} starts in turn on {recorded[0]['cores']} shared cores; other "
+        "programs used them too, so compare CPU; time is from the fastest start. Ready: it answers over HTTP. "
+        f"Then memory at rest, with one mesh of {recorded[0]['services']} services, as the proportional set size: "
+        f"processes divide the pages that they share (`python -m benchmarks.bench_start`):\n\n{starts_table}\n\n"
+        f"The processes of `tagae serve` at rest:\n\n{processes_table}"
     )
 
 
 def overload() -> str:
-    """Goodput, latencies and rejections, by clients."""
-    found = table(
+    """Return goodput, latencies and rejections, by clients."""
+    text = table(
         [
             row | {key.removesuffix("_seconds"): _ms(row[key]) for key in row if key.endswith("_seconds")}
             for row in rows("overload")
@@ -162,18 +162,18 @@ def overload() -> str:
     return (
         "Each client has its own mesh, runs in a closed loop, and waits as long as a 429 says. Clients and service "
         "share 2 cores. Verdicts per second are the median of the rounds "
-        f"(`python -m benchmarks.bench_overload`):\n\n{found}"
+        f"(`python -m benchmarks.bench_overload`):\n\n{text}"
     )
 
 
-def configurations(found: Sequence[Row] | None = None) -> str:
-    """Rates and CPU time by configuration: the recorded rows, or rows of another machine, each beside ours."""
-    shown: list[Row] = [{"ours": None} | row for row in found or rows("configurations")]
-    for row in shown:
+def configurations(recorded: Sequence[Row] | None = None) -> str:
+    """Return rates and CPU time by configuration: the recorded rows, or another machine's, each beside ours."""
+    shown_rows: list[Row] = [{"ours": None} | row for row in recorded or rows("configurations")]
+    for row in shown_rows:
         row["beside"] = "" if row["ours"] is None else f" (× {row['cpu_ms'] / row['ours']:.1f} of ours)"
-        row["rate"] = row["per_second"] / shown[0]["per_second"]
+        row["rate"] = row["per_second"] / shown_rows[0]["per_second"]
     return table(
-        shown,
+        shown_rows,
         "| cores | sessions | services | clients | verdicts/s | × the first line | p50 / p99 | CPU time of a verdict |",
         "| {cores} | {sessions} | {services} | {clients} | {per_second} | × {rate:.1f} | {p50_ms} / {p99_ms} ms "
         "| {cpu_ms} ms{beside} |",
@@ -185,10 +185,10 @@ def _ms(seconds: float | None) -> str:
 
 
 def kernels() -> str:
-    """A layer beside its contenders, and the network beside the peak of the processor."""
-    found = rows("kernels")
-    inference = [r for r in found if r["pass"] == "inference"]
-    training = {r["nodes"]: r for r in found if r["pass"] != "inference"}
+    """Return a layer beside its contenders, and the network beside the processor's peak."""
+    kernel_rows = rows("kernels")
+    inference = [r for r in kernel_rows if r["pass"] == "inference"]
+    training = {r["nodes"]: r for r in kernel_rows if r["pass"] != "inference"}
     times = [f"{name}_ms" for name in ("layer", "reference", "pyg", "compiled", "aot", "onnx")]
     beside = [
         {**r, **{name: f"{r[name]:.2f}" if name in r else "–" for name in times}, "training": training[r["nodes"]]}
@@ -211,34 +211,35 @@ def kernels() -> str:
     return f"{about}\n\n{layers}\n\n{shares}"
 
 
-def _groups(found: Sequence[Row], name: str) -> Iterator[tuple[str, list[Row]]]:
-    """Rows by one of their values, in the order of the first one of each."""
-    for value in dict.fromkeys(row[name] for row in found):
-        yield value, [row for row in found if row[name] == value]
+def _groups(all_rows: Sequence[Row], name: str) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the rows by one of their values, in the order of its first appearance."""
+    for value in dict.fromkeys(row[name] for row in all_rows):
+        yield value, [row for row in all_rows if row[name] == value]
 
 
 def kills_cluster() -> str:
-    """Times without a verdict after random kills on a cluster, and what was lost."""
+    """Return times without a verdict after random kills on a cluster, and losses."""
     *kills, about = rows("kills_cluster")
-    found = []
-    for role, of_role in sorted(_groups(kills, "role")):
-        began = [row for row in of_role if row["gap_seconds"]]  # others came while an earlier kill still had its effect
-        gaps = [row["gap_seconds"] for row in began]
-        alone = [row["gap_seconds"] for row in began if row["kills_in_gap"] == 1]
+    lines = []
+    for role, role_rows in sorted(_groups(kills, "role")):
+        # Kills without a gap came while an earlier kill still had its effect.
+        with_gap = [row for row in role_rows if row["gap_seconds"]]
+        gaps = [row["gap_seconds"] for row in with_gap]
+        alone = [row["gap_seconds"] for row in with_gap if row["kills_in_gap"] == 1]
         figures: dict[str, tuple[Callable[..., float], list[float]]] = {
             "middle": (median, gaps),
             "alone": (max, alone),
             "longest": (max, gaps),
         }
-        texts = {name: f"{of(values):.1f} s" if values else "–" for name, (of, values) in figures.items()}
-        found.append({"role": role, "times": len(of_role), **texts})
-    gaps_of = table(
-        found,
+        texts = {name: f"{function(values):.1f} s" if values else "–" for name, (function, values) in figures.items()}
+        lines.append({"role": role, "times": len(role_rows), **texts})
+    gaps_table = table(
+        lines,
         "| killed | times | time without a verdict, median | longest, no other kill meanwhile | longest |",
         "| {role} | {times} | {middle} | {alone} | {longest} |",
     )
     memory = table(
-        [{"what": what, "early": early, "late": late} for what, (early, late) in about["memory"].items()],
+        [{"what": name, "early": early, "late": late} for name, (early, late) in about["memory"].items()],
         "| what | second sixth | last sixth |",
         "| {what} | {early:,.1f} | {late:,.1f} |",
     )
@@ -248,7 +249,7 @@ def kills_cluster() -> str:
         "and {collected:,} of a collected one were acknowledged. None is missing or counted twice, and all verdicts "
         "equal a pipeline without a service. {unscored} verdicts had no scores, because no scorer answered in time. "
         "{repeated} pushes were repeated. {incidents} incidents caused {events} events at a webhook: none is missing, "
-        f"and {{events_again}} came again under the same id.\n\n{gaps_of}\n\n"
+        f"and {{events_again}} came again under the same id.\n\n{gaps_table}\n\n"
         "Memory in MiB of the largest process of each kind, as medians over the second sixth and the last sixth of the "
         "time. `redis` is the Redis with Ray's state, `store` is our data in it. `processes` is the number of "
         f"processes of Serve.\n\n{memory}"
@@ -256,39 +257,38 @@ def kills_cluster() -> str:
 
 
 def false_green() -> str:
-    """Calm while users suffer, and alerts while no one does: each group of cases against its bound."""
-    found = [
+    """Return each group of false-green cases with its bound."""
+    groups = [
         row | {"group": row["group"].replace("_", " "), "bound": "kept" if row["is_good"] else "**missed**"}
         for row in rows("false_green")
         if "cases" in row
     ]
-    groups = table(
-        found,
+    text = table(
+        groups,
         "| group | cases | failed | alerts | notices | bound |",
         "| {group} | {cases} | {failed} | {alerts} | {notices} | {bound} |",
     )
-    return f"`make false-green`:\n\n{groups}"
+    return f"`make false-green`:\n\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the table of detection.
+    """A line of a detection table.
 
     Attributes:
-        what: text of the first column.
-        part, measure: as in the results.
+        title: text of the first column.
         higher: whether a higher value is better.
-        beside, most: another measure shown with it, and its limit for contenders.
+        beside, limit: another measure shown with it, and its limit for contenders.
         against: the only contender that counts, and its measure.
-        ours: which of our detectors the line shows.
+        ours: our detector that the line shows.
     """
 
-    what: str
+    title: str
     part: str
     measure: str
     higher: bool = True
     beside: str = ""
-    most: float = float("inf")
+    limit: float = float("inf")
     against: tuple[str, str] | None = None
     ours: str = OURS
 
@@ -315,15 +315,15 @@ DETECTION = (
     Line("PetShop, availability issues: root cause first", ISSUES, "top_1_availability"),
     lower("PetShop, two days of normal traffic: false alarms per day", QUIET, "false_alarms_per_day"),
     *(
-        Line(f"Online Boutique{', 24 faults, cold start' * (i == 0)}: {what}", SHOP, measure)
-        for i, (measure, what) in enumerate((AT_FALSE_ALARMS | {"auroc": "AUROC"} | RANKS).items())
+        Line(f"Online Boutique{', 24 faults, cold start' * (i == 0)}: {title}", SHOP, measure)
+        for i, (measure, title) in enumerate((AT_FALSE_ALARMS | {"auroc": "AUROC"} | RANKS).items())
     ),
     Line(
         "Online Boutique, default threshold: recall, and share of normal snapshots in alarm",
         SHOP,
         "recall",
         beside=SHARE,
-        most=0.05,
+        limit=0.05,
     ),
     lower(
         "Online Boutique: Brier score of the probability, and of the base rate",
@@ -332,12 +332,12 @@ DETECTION = (
         beside="brier_of_base_rate",
     ),
     *(
-        Line(f"{where}: {what}", part, measure)
-        for where, part in (
+        Line(f"{dataset}: {title}", part, measure)
+        for dataset, part in (
             ("Sock Shop, 62 even cases", CASES),
             ("Sock Shop, 63 odd cases, used for choosing", ODD_CASES),
         )
-        for measure, what in (AT_FALSE_ALARMS | RANKS).items()
+        for measure, title in (AT_FALSE_ALARMS | RANKS).items()
     ),
     *(
         Line(
@@ -345,7 +345,7 @@ DETECTION = (
             CASES,
             measure,
             beside=SHARE,
-            most=0.1,
+            limit=0.1,
         )
         for measure, words in (
             ("recall", ""),
@@ -361,7 +361,7 @@ DETECTION = (
         MESH,
         "recall",
         beside=RATE,
-        most=2.0,
+        limit=2.0,
     ),
     Line("300 services: recall at 2 false alerts per hour", MESH, "recall_at_2_false_pages_per_hour"),
     Line(
@@ -369,7 +369,7 @@ DETECTION = (
         MESH,
         "recall",
         beside=RATE,
-        most=20.0,
+        limit=20.0,
         ours=LOUD,
     ),
     Line(
@@ -420,7 +420,7 @@ DETECTION = (
         LARGE,
         "recall",
         beside=RATE,
-        most=15.0,
+        limit=15.0,
     ),
     Line("3,000 services: recall at 15 false alerts per hour", LARGE, "recall_at_15_false_pages_per_hour"),
 )
@@ -429,8 +429,8 @@ BRIEF = (
     Line("Online Boutique (real), 24 faults, cold start: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
     Line("Online Boutique (real): root cause in the top three", SHOP, "top_3"),
     *(
-        Line(f"Sock Shop (real){what}", CASES, measure)
-        for measure, what in (
+        Line(f"Sock Shop (real){title}", CASES, measure)
+        for measure, title in (
             ("recall_at_1_false_alarms", ", 62 cases, cold start: recall at 1 false alarm"),
             ("recall_at_3_false_alarms", ": recall at 3 false alarms"),
             ("recall_at_6_false_alarms", ": recall at 6 false alarms"),
@@ -439,8 +439,8 @@ BRIEF = (
         )
     ),
     *(
-        Line(f"simulated, {size} services: recall, and false alerts per hour", part, "recall", beside=RATE, most=most)
-        for size, part, most in (("300", MESH, 2.0), ("3,000", LARGE, 15.0))
+        Line(f"simulated, {size} services: recall, and false alerts per hour", part, "recall", beside=RATE, limit=limit)
+        for size, part, limit in (("300", MESH, 2.0), ("3,000", LARGE, 15.0))
     ),
     lower(
         "simulated, 300 services, no fault injected: alerts per day, and budgeted alerts per day",
@@ -451,62 +451,62 @@ BRIEF = (
 )
 
 
-def detection(chosen: Sequence[Line] = DETECTION) -> str:
-    """Our figures and the strongest contender's, the better one in bold."""
-    found = {(row["part"], row["measure"], row["detector"]): row for row in rows("detection")}
-    lines = [_line(line, found) for line in chosen if (line.part, line.measure, line.ours) in found]
-    return table(lines, "| | TAGAE | strongest contender |", "| {what} | {ours} | {best} |")
+def detection(lines: Sequence[Line] = DETECTION) -> str:
+    """Return our figures and the strongest contender's, with the better one in bold."""
+    results = {(row["part"], row["measure"], row["detector"]): row for row in rows("detection")}
+    cells = [_line(line, results) for line in lines if (line.part, line.measure, line.ours) in results]
+    return table(cells, "| | TAGAE | strongest contender |", "| {what} | {ours} | {best} |")
 
 
-def with_digest(chosen: Sequence[Line]) -> str:
-    return f"{digest_line()}\n\n{detection(chosen)}"
+def with_digest(lines: Sequence[Line]) -> str:
+    return f"{digest_line()}\n\n{detection(lines)}"
 
 
 def digest_line() -> str:
-    """Which detectors the figures are of: the first digits of their digests, and whether it is this one."""
-    found = {str(row.get("digest", "unknown")) for row in rows("detection") if row["detector"] in (OURS, LOUD)}
-    shown = ", ".join(sorted(digest[:SHORT] for digest in found))
-    if found == {detector_digest()}:
-        return f"Figures of detector {shown}."
-    some = "Some" if detector_digest() in found else "All"
-    return f"Figures of detector {shown}. {some} of them were measured with an earlier version than this one."
+    """Name the figures' detectors by the first digits of their digests, and say whether it is this one."""
+    digests = {str(row.get("digest", "unknown")) for row in rows("detection") if row["detector"] in (OURS, LOUD)}
+    names = ", ".join(sorted(digest[:SHORT] for digest in digests))
+    if digests == {detector_digest()}:
+        return f"Figures of detector {names}."
+    quantity = "Some" if detector_digest() in digests else "All"
+    return f"Figures of detector {names}. {quantity} of them were measured with an earlier version than this one."
 
 
-def _line(line: Line, found: Found) -> Row:
+def _line(line: Line, results: Found) -> Row:
     def show(detector: str, measure: str = line.measure) -> str:
-        beside = found.get((line.part, line.beside, detector), NOT_MEASURED)["value"]
-        text = _figure(found.get((line.part, measure, detector), NOT_MEASURED))
+        beside = results.get((line.part, line.beside, detector), NOT_MEASURED)["value"]
+        text = _figure(results.get((line.part, measure, detector), NOT_MEASURED))
         return text if beside is None else f"{text}, {beside:.2g}"
 
-    name, measure = line.against or (_strongest(line, found), line.measure)
+    name, measure = line.against or (_strongest(line, results), line.measure)
     cells = {"ours": show(line.ours), "best": f"{name} {show(name, measure)}" if name else "none"}
     ours, best = (
-        found.get(key, NOT_MEASURED)["value"]
+        results.get(key, NOT_MEASURED)["value"]
         for key in ((line.part, line.measure, line.ours), (line.part, measure, name))
     )
     if None not in (ours, best) and ours != best:
         better = "ours" if (ours > best) is line.higher else "best"
         cells[better] = f"**{cells[better]}**"
-    return {"what": line.what, **cells}
+    return {"what": line.title, **cells}
 
 
-def _strongest(line: Line, found: Found) -> str:
-    """The best contender within the limit of the second measure, empty if there is none."""
+def _strongest(line: Line, results: Found) -> str:
+    """Return the best contender within the second measure's limit; empty if there is none."""
     best: Callable[..., str] = max if line.higher else min
-    allowed = _contenders(line, found)
-    return best(allowed, key=lambda name: found[line.part, line.measure, name]["value"]) if allowed else ""
+    names = _contenders(line, results)
+    return best(names, key=lambda name: results[line.part, line.measure, name]["value"]) if names else ""
 
 
-def _contenders(line: Line, found: Found) -> list[str]:
-    """Contenders within the limit of the second measure; without one, they are only if there is no limit."""
+def _contenders(line: Line, results: Found) -> list[str]:
+    """Return the contenders within the second measure's limit; without a value, only if there is no limit."""
 
     def is_within(name: str) -> bool:
-        value = found.get((line.part, line.beside, name), NOT_MEASURED)["value"] if line.beside else None
-        return not line.beside or (line.most == float("inf") if value is None else bool(value <= line.most))
+        value = results.get((line.part, line.beside, name), NOT_MEASURED)["value"] if line.beside else None
+        return not line.beside or (line.limit == float("inf") if value is None else bool(value <= line.limit))
 
     return [
         name
-        for (part, measure, name), row in found.items()
+        for (part, measure, name), row in results.items()
         if (part, measure) == (line.part, line.measure) and name not in (OURS, LOUD)
         if row["value"] is not None and is_within(name)
     ]
@@ -521,10 +521,10 @@ def _figure(row: Row) -> str:
 
 
 def tables() -> list[tuple[Path, str, str]]:
-    """Return file, name in the markers, and text of every table whose results exist."""
+    """Return the file, the markers' name and the text of every table whose results exist."""
     readme, docs = ROOT / "README.md", ROOT / "docs"
     results, card, log = docs / "results.md", docs / "model-card.md", docs / "research-log.md"
-    made: list[tuple[str, Path, str, Callable[[], str]]] = [  # name of the results, file, name in the markers, text
+    plan: list[tuple[str, Path, str, Callable[[], str]]] = [  # name of the results, file, name in the markers, text
         ("pipeline", readme, "numbers", speed),
         ("pipeline", results, "numbers", numbers),
         ("floors", results, "floors", floors),
@@ -537,14 +537,14 @@ def tables() -> list[tuple[Path, str, str]]:
         ("false_green", log, "false green", false_green),
         ("kernels", log, "kernels", kernels),
     ]
-    return [(path, marker, text()) for name, path, marker, text in made if _file(name).exists()]
+    return [(path, marker, text()) for name, path, marker, text in plan if _file(name).exists()]
 
 
 def insert_table(text: str, name: str, table: str) -> str:
-    """Insert a table into the text of a file, between the markers of its name."""
+    """Insert a table into a file's text, between the markers with its name."""
     begin, end = f"<!-- {name}: written by benchmarks/figures.py -->", f"<!-- end of {name} -->"
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
+    before, after = text.split(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{after.split(end)[1]}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Runs work in processes, with one progress bar for each kind of work."""
+"""Runs work in processes, with a progress bar for each kind of work."""
 
 import os
 import signal
@@ -29,30 +29,30 @@ class Workers:
     bar: Progress
     queue: Any
 
-    def each(self, what: str, work: Callable[[T], R], things: Sequence[T], steps: Iterable[int]) -> list[R]:
-        """Call ``work`` for each thing and return the results in order; ``steps``: how many steps each reports. After
+    def each(self, label: str, work: Callable[[T], R], items: Sequence[T], steps: Iterable[int]) -> list[R]:
+        """Call ``work`` for each item and return the results in order; ``steps`` has each item's number of steps. After
         a failure, work that has not begun is dropped."""
         began, total = time.monotonic(), sum(steps)
-        over, task = threading.Event(), self.bar.add_task(what, total=total or None)
-        mover = threading.Thread(target=self._move_bar, args=(task, ProgressLines(what, total), over))
+        end, task = threading.Event(), self.bar.add_task(label, total=total or None)
+        thread = threading.Thread(target=self._move_bar, args=(task, ProgressLines(label, total), end))
         futures: list[Future[R]] = []
-        try:  # Ctrl-C may come as soon as the mover has begun
-            mover.start()
-            futures.extend(self.pool.submit(work, thing) for thing in things)
+        try:  # Ctrl-C may come as soon as the thread has begun
+            thread.start()
+            futures.extend(self.pool.submit(work, item) for item in items)
             for future in as_completed(futures):
                 future.result()  # raises the first failure
         finally:
             for future in futures:
                 future.cancel()
-            over.set()
-            if mover.is_alive():
-                mover.join()
-        if things:
-            print_note(f"{what}: {len(things)} in {time.monotonic() - began:.0f} s")
+            end.set()
+            if thread.is_alive():
+                thread.join()
+        if items:
+            print_note(f"{label}: {len(items)} in {time.monotonic() - began:.0f} s")
         return [future.result() for future in futures]
 
-    def _move_bar(self, task: Any, lines: ProgressLines, over: threading.Event) -> None:
-        while not over.is_set():
+    def _move_bar(self, task: Any, lines: ProgressLines, end: threading.Event) -> None:
+        while not end.is_set():
             try:
                 steps = self.queue.get(timeout=0.2)
             except Empty:
@@ -78,12 +78,12 @@ def report_steps(steps: int) -> None:
 def _begin(queue: Any) -> None:
     global _progress
     _progress = queue
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends workers too, without a traceback of each
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends workers too, without their tracebacks
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this worker if its parent was killed: it would wait for work forever."""
+    """End this worker if its parent was killed: it would wait forever."""
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

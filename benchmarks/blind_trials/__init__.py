@@ -1,5 +1,2 @@
-"""Blind trials: is a fault found, is the right service named first, and does the next step fit?
-
-trials  what happens in each, at services drawn by the seed, and what a right answer is
-score   the verdicts of a trial, and how they answer
-"""
+"""Blind trials of faults at services that a seed draws, with the right answers (``trials``), and their scores
+(``score``)."""

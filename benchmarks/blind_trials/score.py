@@ -1,4 +1,4 @@
-"""The verdicts of a trial, and how they answer."""
+"""Scores the verdicts in a trial."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,19 +14,18 @@ from model.verdict import Incident, Verdict
 from serve_app.api.headline import headline
 from serve_app.api.next_step import next_step
 
-SETTLED = 6  # snapshots after the beginning, from which an answer counts
+SETTLED = 6  # snapshots after the start, from which an answer counts
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """How a trial was answered.
+class TrialScore:
+    """A trial's score.
 
     Attributes:
-        trial, seed: which.
-        is_found: whether there was an alert as there should be, and none where there should be none.
-        is_service, is_action: whether in most snapshots the right service comes first, and the next step fits. Of two
-            faults at the same time, both have to lead: an alert each, or the first two suspects of one.
-        said: headline and next step of the last alert, and what was expected; for people.
+        is_found: whether there was an alert if and only if it was due.
+        is_service, is_action: whether in most snapshots the right service comes first, and the next step fits. Two
+            faults both have to lead: with an alert each, or as one alert's first two suspects.
+        text: the last alerts' headlines and next steps, and the expected answer, for people.
     """
 
     trial: str
@@ -34,27 +33,29 @@ class Marked:
     is_found: bool
     is_service: bool
     is_action: bool
-    said: str
+    text: str
 
 
-def score_trial(name: str, seed: int) -> Marked:
-    """Score a trial from an empty state with the default settings. A worker can run it."""
+def score_trial(name: str, seed: int) -> TrialScore:
+    """Score a trial from an empty state with the default settings."""
     torch.set_num_threads(1)
     trial = TRIALS[name](np.random.default_rng([seed, *name.encode()]))
-    after = list(islice(verdicts(trial.scenario, BEGIN + LASTS, seed, HOMES), BEGIN, None))
+    fault_verdicts = list(islice(verdicts(trial.scenario, BEGIN + LASTS, seed, HOMES), BEGIN, None))
     if not trial.answers:
-        calm = not any(verdict.alerts for verdict in after)
-        return Marked(name, seed, calm, calm, calm, "; ".join(_words(after)))
-    shown = [verdict.alerts for verdict in after[SETTLED:] if verdict.alerts]
+        calm = not any(verdict.alerts for verdict in fault_verdicts)
+        return TrialScore(name, seed, calm, calm, calm, "; ".join(_words(fault_verdicts)))
+    due = [verdict.alerts for verdict in fault_verdicts[SETTLED:] if verdict.alerts]
     count = len(trial.answers)
-    service = _mostly([all(set(one.first) & _leading(alerts, count) for one in trial.answers) for alerts in shown])
-    action = _mostly([all(_advises(alerts, one, count) for one in trial.answers) for alerts in shown])
-    wanted = "; ".join(f"{' or '.join(one.first)}: {' or '.join(one.action)}" for one in trial.answers)
-    return Marked(name, seed, bool(shown), service, action, f"{'; '.join(_words(after))} (expected {wanted})")
+    answers = trial.answers
+    service = _mostly([all(set(answer.first) & _leading(alerts, count) for answer in answers) for alerts in due])
+    action = _mostly([all(_advises(alerts, answer, count) for answer in answers) for alerts in due])
+    right = "; ".join(f"{' or '.join(answer.first)}: {' or '.join(answer.action)}" for answer in answers)
+    text = f"{'; '.join(_words(fault_verdicts))} (expected {right})"
+    return TrialScore(name, seed, bool(due), service, action, text)
 
 
 def _leading(alerts: Sequence[Incident], count: int) -> set[str]:
-    """The services that the most urgent alerts name first, for as many faults: an alert each, or one for both."""
+    """Return the first suspects of the most urgent alerts, for ``count`` faults: an alert each, or one for both."""
     first = {suspect.service for suspect in alerts[0].suspects[:count]}
     return first.union(*({suspect.service for suspect in alert.suspects[:1]} for alert in alerts[:count]))
 
@@ -64,8 +65,8 @@ def _advises(alerts: Sequence[Incident], answer: Answer, count: int) -> bool:
     return any(action in step for action in answer.action for step in steps)
 
 
-def _mostly(held: Sequence[bool]) -> bool:
-    return bool(held) and Counter(held)[True] > len(held) / 2
+def _mostly(is_right: Sequence[bool]) -> bool:
+    return bool(is_right) and Counter(is_right)[True] > len(is_right) / 2
 
 
 def _words(verdicts: Sequence[Verdict]) -> list[str]:

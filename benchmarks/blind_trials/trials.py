@@ -1,6 +1,6 @@
-"""The trials: what happens at services that the seed draws, and what a right answer is.
+"""Trials at services that the seed draws, and their right answers.
 
-Each is the mesh of ``calm_again``, spread over three namespaces. Only the seed decides where.
+Each uses the mesh of ``calm_again``, spread over three namespaces.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.calm_again.mesh import CALLS, NAMES, Scenario, World, usual_rates
 
-BEGIN, LASTS = 160, 24  # first snapshot of a fault, snapshots of it
+BEGIN, LASTS = 160, 24  # a fault's first snapshot, and its length
 RATES = usual_rates()
 HOMES = {
     **dict.fromkeys(("gw", "web", "api", "login", "promo", "users", "promodb", "usersdb"), "shop"),
@@ -19,7 +19,7 @@ HOMES = {
 }
 IDS = {name: f"{HOMES[name]}/{name}" for name in NAMES}
 CALLERS = {callee: [name for name in NAMES if callee in CALLS.get(name, {})] for callee in NAMES}
-# Services that a caller can share out its fault among, and services that two callers call often.
+# Services with several callees, with several callers, and with enough traffic.
 FAN_OUT = [name for name in NAMES if len(CALLS.get(name, {})) > 1 and name != "gw"]
 SHARED = [name for name in NAMES if len(CALLERS[name]) > 1]
 BUSY = [name for name in NAMES if name != "gw" and RATES[name] >= 10]
@@ -29,12 +29,8 @@ LOST_CALLS = "dns and egress of {}"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A right answer.
-
-    Attributes:
-        first: services of which one has to be the first suspect of an alert; ids.
-        action: texts of which the next step of that alert has to contain one, in lower case.
-    """
+    """A right answer: an alert whose first suspect is one of the ids in ``first``, and whose next step contains one of
+    the texts in ``action``, in lower case."""
 
     first: tuple[str, ...]
     action: tuple[str, ...]
@@ -42,14 +38,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What happens from ``BEGIN`` on, and the answer to each of its faults; no answer: no alert may be raised."""
+    """Events from ``BEGIN`` on, and the answer to each fault; without answers, no alert is due."""
 
     happens: Callable[[World, int], None]
     answers: tuple[Answer, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
-        """The change of the world at a position."""
         return lambda position, world: self.happens(world, position - BEGIN) if position >= BEGIN else None
 
 
@@ -66,34 +61,34 @@ def own_fault(kind: str, name: str, action: str = LOOK_AT_IT) -> Trial:
 
 
 def two_faults(rng: np.random.Generator, kinds: tuple[str, str]) -> Trial:
-    """Two services, of which neither calls the other, begin to suffer at the same time."""
-    one, other = (str(name) for name in rng.choice([n for n in BUSY if n not in ("web", "api")], 2, replace=False))
-    if other in _behind(one) or one in _behind(other):
+    """Two services that do not call each other degrade at the same time."""
+    first, second = (str(name) for name in rng.choice([n for n in BUSY if n not in ("web", "api")], 2, replace=False))
+    if second in _behind(first) or first in _behind(second):
         return two_faults(rng, kinds)
-    both = own_fault(kinds[0], one, "look at {}"), own_fault(kinds[1], other, "look at {}")
+    faults = own_fault(kinds[0], first, "look at {}"), own_fault(kinds[1], second, "look at {}")
 
     def happens(world: World, since: int) -> None:
-        for trial in both:
+        for trial in faults:
             trial.happens(world, since)
 
-    return Trial(happens, (*both[0].answers, *both[1].answers))
+    return Trial(happens, (*faults[0].answers, *faults[1].answers))
 
 
-def lost_calls(rng: np.random.Generator, names: list[str], where: str = "") -> Trial:
-    """Calls out of services fail on the way: of one, or of all in a namespace."""
+def lost_calls(rng: np.random.Generator, names: list[str], namespace: str = "") -> Trial:
+    """Outgoing calls of one service, or of all in a namespace, fail on the way."""
     share = rng.uniform(0.4, 0.95)
 
     def happens(world: World, _: int) -> None:
         world.lost = dict.fromkeys(names, share)
 
-    subject = f"namespace {where}" if where else IDS[names[0]]
+    subject = f"namespace {namespace}" if namespace else IDS[names[0]]
     return Trial(happens, (Answer(tuple(IDS[name] for name in names), (LOST_CALLS.format(subject),)),))
 
 
 def namespace_dns(rng: np.random.Generator) -> Trial:
     """Names do not resolve in one namespace."""
-    where = str(rng.choice(sorted(set(HOMES.values()))))
-    return lost_calls(rng, [name for name in NAMES if HOMES[name] == where and CALLS.get(name)], where)
+    namespace = str(rng.choice(sorted(set(HOMES.values()))))
+    return lost_calls(rng, [name for name in NAMES if HOMES[name] == namespace and CALLS.get(name)], namespace)
 
 
 def storm(rng: np.random.Generator, fails: float, capacity: float, retries: int) -> Trial:
@@ -111,7 +106,7 @@ def storm(rng: np.random.Generator, fails: float, capacity: float, retries: int)
 
 
 def flood(rng: np.random.Generator) -> Trial:
-    """One caller sends a service eight times its calls for the usual requests, and the service refuses most."""
+    """A caller sends a service eight times its usual calls, and the service refuses most."""
     name = str(rng.choice(SHARED))
     caller = str(rng.choice(CALLERS[name]))
 
@@ -124,17 +119,18 @@ def flood(rng: np.random.Generator) -> Trial:
 
 
 def misroute(rng: np.random.Generator) -> Trial:
-    """A fifth of the calls to a service goes to another one, which cannot answer them."""
+    """A fifth of a caller's calls goes to another service, which cannot answer them."""
     caller = str(rng.choice(FAN_OUT))
     right = str(rng.choice([name for name in CALLS[caller] if RATES[name] >= 10] or list(CALLS[caller])))
-    others = [n for n in NAMES if NAMES.index(n) > NAMES.index(caller) and n not in CALLS[caller] and RATES[n] >= 10]
-    wrong = str(rng.choice([name for name in others if name not in _behind(caller)] or others))
+    later = NAMES[NAMES.index(caller) + 1 :]
+    targets = [name for name in later if name not in CALLS[caller] and RATES[name] >= 10]
+    wrong = str(rng.choice([name for name in targets if name not in _behind(caller)] or targets))
 
     def happens(world: World, _: int) -> None:
-        moved = 0.2 * world.calls[caller][right]
-        world.calls[caller][right] -= moved
-        world.calls[caller][wrong] = moved
-        world.fail[caller] += 0.8 * moved
+        share = 0.2 * world.calls[caller][right]
+        world.calls[caller][right] -= share
+        world.calls[caller][wrong] = share
+        world.fail[caller] += 0.8 * share
 
     return Trial(happens, (Answer((IDS[caller], IDS[wrong], IDS[right]), ("routing",)),))
 
@@ -150,7 +146,7 @@ def slow_network(rng: np.random.Generator) -> Trial:
 
 
 def full_cpu(rng: np.random.Generator) -> Trial:
-    """A service is at its CPU limit and three times as slow; one that it calls takes a few milliseconds longer."""
+    """A service is at its CPU limit and three times as slow; a callee takes a few milliseconds longer."""
     name = str(rng.choice([name for name in FAN_OUT if name != "api"]))
     small = str(rng.choice(sorted(_behind(name))))
 

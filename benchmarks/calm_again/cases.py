@@ -1,4 +1,4 @@
-"""The scenarios: what changes in the mesh, and for how many snapshots."""
+"""Scenarios: changes in the mesh, and their lengths in snapshots."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from benchmarks.calm_again.mesh import FRONT, NAMES, USUAL_RATES, Scenario, Worl
 
 BEGIN = 180  # first snapshot of a fault
 LATER = BEGIN + 120  # first snapshot of the second fault of ``residue``
-NIGHT_FAULTS, NIGHT_SPACING, NIGHT_LASTS = 40, 60, 12  # faults, snapshots from one to the next, snapshots of each
+NIGHT_FAULTS, NIGHT_SPACING, NIGHT_LASTS = 40, 60, 12  # faults, snapshots between two starts, snapshots of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Case:
 
 
 def cases(seed: int) -> list[Case]:
-    """Every case with this seed, the longest first."""
-    return [Case(name, seed, length) for name, length in sorted(LENGTHS.items(), key=lambda one: -one[1])]
+    """Return every case with this seed, the longest first."""
+    return [Case(name, seed, length) for name, length in sorted(LENGTHS.items(), key=lambda item: -item[1])]
 
 
 def scenario(case: Case) -> Scenario:
@@ -32,8 +32,8 @@ def scenario(case: Case) -> Scenario:
 
 
 def residue(position: int, world: World) -> None:
-    """web is 2 s slower for three minutes; from then on cache answers in 1.1 ms instead of 0.5 ms. Half an hour later,
-    pay fails for three minutes."""
+    """web is 2 s slower for three minutes, and cache answers in 1.1 ms instead of 0.5 ms from its start on. Half an
+    hour later, pay fails for three minutes."""
     if BEGIN <= position < BEGIN + 12:
         world.own_ms["web"] += 2000
     if position >= BEGIN:
@@ -43,7 +43,7 @@ def residue(position: int, world: World) -> None:
 
 
 def step(position: int, world: World) -> None:
-    """promo answers in 7.4 ms instead of 3.1 ms for ever: 1 ms of the 100 that a user waits."""
+    """promo answers in 7.4 ms instead of 3.1 ms permanently: 1 ms of the 100 that a user waits."""
     if position >= BEGIN:
         world.own_ms["promo"] += 4.3
 
@@ -57,7 +57,7 @@ def swing(position: int, world: World) -> None:
 
 
 def network(position: int, world: World) -> None:
-    """Every call that web makes takes 2.4 s longer; what it calls is as fast as ever."""
+    """Every call by web takes 2.4 s longer; its callees are as fast as usual."""
     if position >= BEGIN:
         world.out_ms["web"] = 2400
 
@@ -71,7 +71,7 @@ def cpu(position: int, world: World) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NightFault:
-    """A fault of a night: first snapshot, service, and ``slow``, ``fail`` or ``cpu``."""
+    """A fault: first snapshot, service, and ``slow``, ``fail`` or ``cpu``."""
 
     at: int
     service: str
@@ -92,16 +92,15 @@ class Night:
             NightFault(BEGIN + NIGHT_SPACING * k, str(rng.choice(names)), str(rng.choice(["slow", "fail", "cpu"])))
             for k in range(NIGHT_FAULTS)
         )
-        return faults, tuple((one.at, str(rng.choice(names)), float(rng.uniform(0.3, 1.5))) for one in faults)
+        return faults, tuple((fault.at, str(rng.choice(names)), float(rng.uniform(0.3, 1.5))) for fault in faults)
 
     @property
     def faults(self) -> tuple[NightFault, ...]:
-        """The faults, by time."""
         return self._plan[0]
 
     @property
     def steps(self) -> tuple[tuple[int, str, float], ...]:
-        """First snapshot, service and ms of each step."""
+        """Each step's first snapshot, service and ms."""
         return self._plan[1]
 
     def __call__(self, position: int, world: World) -> None:

@@ -1,27 +1,21 @@
-"""The lines of a case: a number that its verdicts show, the limit of this number, and OK or FAULT."""
+"""A case's lines: a number from its verdicts, the limit, and OK or FAULT."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.calm_again.cases import BEGIN, LATER, NIGHT_FAULTS, NIGHT_LASTS, Case, Night
 
-CAUSE = "web"  # of the cases ``network`` and ``cpu``
-MINUTES = 4  # snapshots of a minute
-MAX_QUIET, MIN_OPENED, MIN_RIGHT = 0.03, 36, 32  # of the night: share of time, faults, faults
-SETTLED = 60  # first snapshot at which the threshold may be expected to stay
-CLEARLY, FOR = 1.2, 5  # a normal verdict whose score is that much above the threshold, for that many snapshots
+CAUSE = "web"  # in the cases ``network`` and ``cpu``
+MINUTES = 4  # snapshots in a minute
+MAX_QUIET, MIN_OPENED, MIN_RIGHT = 0.03, 36, 32  # in the night: share of time, faults, faults
+SETTLED = 60  # first snapshot with an expected stable threshold
+CLEARLY, FOR = 1.2, 5  # a normal verdict's score over the threshold, and snapshots
 MAX_MOVED = 1.5  # factor between the highest and the lowest threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An incident that raises an alert, in one verdict.
-
-    Attributes:
-        id: of the incident.
-        headline: its text.
-        suspect: name of its first suspect without the namespace; empty if it has none.
-    """
+    """An incident with an alert in a verdict; ``suspect`` is the first one's name without namespace, empty if none."""
 
     id: str
     headline: str
@@ -30,11 +24,11 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The part of a verdict that the cases ask about.
+    """The part of a verdict that the cases judge.
 
     Attributes:
         alerts: the most urgent first.
-        score, threshold: as shown; NaN or 0 if there is none.
+        score, threshold: NaN or 0 if there is none.
         is_normal: whether the status is normal, and nothing is muted.
     """
 
@@ -49,18 +43,10 @@ Marks = Sequence[Mark]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A number and its limit.
-
-    Attributes:
-        case: name of the case.
-        what: name of the number within the case.
-        value, limit: of the number.
-        text: for people.
-        is_higher_better: whether the limit is the least value, not the most.
-    """
+    """A number and its limit, which is a minimum if ``is_higher_better``."""
 
     case: str
-    what: str
+    measure: str
     value: float
     limit: float
     text: str
@@ -68,7 +54,6 @@ class Line:
 
     @property
     def holds(self) -> bool:
-        """Whether the value keeps its limit."""
         return self.value >= self.limit if self.is_higher_better else self.value <= self.limit
 
     def __str__(self) -> str:
@@ -82,9 +67,9 @@ def judge(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def _residue(case: Case, marks: Marks) -> tuple[Line, ...]:
-    late = [one for one in marks[BEGIN + 36 : LATER] if one.alerts]
-    before = {alert.id for one in marks[:LATER] for alert in one.alerts}
-    during = [alert for one in marks[LATER : LATER + 16] for alert in one.alerts]
+    late = [mark for mark in marks[BEGIN + 36 : LATER] if mark.alerts]
+    before = {alert.id for mark in marks[:LATER] for alert in mark.alerts}
+    during = [alert for mark in marks[LATER : LATER + 16] for alert in mark.alerts]
     is_new = any("pay" in alert.headline for alert in during if alert.id not in before)
     headline = late[-1].alerts[0].headline if late else ""
     text = f"{len(late)} of 84 snapshots in alarm from 6 minutes after the fault on {headline!r}"
@@ -95,13 +80,13 @@ def _residue(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def _step(case: Case, marks: Marks) -> tuple[Line, ...]:
-    late = sum(bool(one.alerts) for one in marks[BEGIN:])
+    late = sum(bool(mark.alerts) for mark in marks[BEGIN:])
     return (Line(case.name, "snapshots in alarm", late, 0, f"{late} of 240 snapshots in alarm because of 1 ms"),)
 
 
 def _swing(case: Case, marks: Marks) -> tuple[Line, ...]:
-    is_found = any(one.alerts for one in marks[BEGIN : BEGIN + 3 * MINUTES])
-    late = sum(any("fell" in alert.headline for alert in one.alerts) for one in marks[BEGIN + 24 :])
+    is_found = any(mark.alerts for mark in marks[BEGIN : BEGIN + 3 * MINUTES])
+    late = sum(any("fell" in alert.headline for alert in mark.alerts) for mark in marks[BEGIN + 24 :])
     text = f"{late} of 96 snapshots still say that requests fell, from 4 minutes after their return"
     return (
         _flag(case, "the fall is an alert within three minutes", is_found),
@@ -110,71 +95,65 @@ def _swing(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def _cause(case: Case, marks: Marks) -> tuple[Line, ...]:
-    named = [one.alerts[0].suspect for one in marks[BEGIN + MINUTES :] if one.alerts and one.alerts[0].suspect]
-    first = max(sorted(set(named)), key=named.count) if named else "none"
+    suspects = [mark.alerts[0].suspect for mark in marks[BEGIN + MINUTES :] if mark.alerts and mark.alerts[0].suspect]
+    first = max(sorted(set(suspects)), key=suspects.count) if suspects else "none"
     return (_flag(case, f"the first suspect is {CAUSE}", first == CAUSE, f", got {first}"),)
 
 
 def _night(case: Case, marks: Marks) -> tuple[Line, ...]:
     faults = Night(case.seed).faults
     busy = {k for fault in faults for k in range(fault.at, fault.at + NIGHT_LASTS + 4 * MINUTES)}
-    quiet = [one for k, one in enumerate(marks) if k >= 30 and k not in busy]
+    quiet = [mark for k, mark in enumerate(marks) if k >= 30 and k not in busy]
     share = sum(bool(one.alerts) for one in quiet) / len(quiet)
-    opened = right = 0
+    fresh_count = right = 0
     for k, fresh in enumerate(new_alerts(marks)):
         for fault in faults if fresh else ():
             if fault.at <= k < fault.at + NIGHT_LASTS + 2:
-                opened += 1
+                fresh_count += 1
                 right += any(alert.suspect == fault.service for alert in fresh)
-    of = f"of {NIGHT_FAULTS} faults"
+    suffix = f"of {NIGHT_FAULTS} faults"
+    text = f"it names the service first in {right} {suffix}"
     return (
         Line(case.name, "share of quiet time in alarm", share, MAX_QUIET, f"{share:.1%} of the quiet time in alarm"),
-        Line(case.name, "new alerts", opened, MIN_OPENED, f"a new alert in {opened} {of}", is_higher_better=True),
-        Line(
-            case.name,
-            "new alerts that name the service first",
-            right,
-            MIN_RIGHT,
-            f"it names the service first in {right} {of}",
-            is_higher_better=True,
-        ),
+        Line(case.name, "new alerts", fresh_count, MIN_OPENED, f"a new alert in {fresh_count} {suffix}", True),
+        Line(case.name, "new alerts that name the service first", right, MIN_RIGHT, text, True),
     )
 
 
 def decision(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """Whether the score and the threshold of the verdicts are what decides."""
-    below = above = opened = length = 0
-    for one, fresh in zip(marks, new_alerts(marks), strict=True):
-        is_high = one.threshold > 0 and one.score >= CLEARLY * one.threshold and one.is_normal
-        opened += bool(fresh)
-        below += bool(fresh) and not (one.threshold > 0 and one.score >= one.threshold)
+    """Return whether the verdicts' score and threshold explain the alerts."""
+    below = above = alert_count = length = 0
+    for mark, fresh in zip(marks, new_alerts(marks), strict=True):
+        is_high = mark.threshold > 0 and mark.score >= CLEARLY * mark.threshold and mark.is_normal
+        alert_count += bool(fresh)
+        below += bool(fresh) and not (mark.threshold > 0 and mark.score >= mark.threshold)
         length = length + 1 if is_high else 0
         above += length == FOR
-    thresholds = [one.threshold for one in marks[SETTLED:] if one.threshold > 0]
-    moved = max(thresholds) / min(thresholds) if thresholds else 1.0
-    under = f"{below} of {opened} alerts opened while the score was below the threshold shown"
+    thresholds = [mark.threshold for mark in marks[SETTLED:] if mark.threshold > 0]
+    factor = max(thresholds) / min(thresholds) if thresholds else 1.0
+    under = f"{below} of {alert_count} alerts opened while the score was below the threshold shown"
     over = f"{above} times normal for five snapshots with a score 1.2 times the threshold"
-    spread = f"the threshold moved by a factor of {moved:.1f} after the first quarter of an hour"
+    spread = f"the threshold moved by a factor of {factor:.1f} after the first quarter of an hour"
     name = f"decision, {case.name}"
     return (
         Line(name, BELOW, below, 0, under),
         Line(name, ABOVE, above, 0, over),
-        Line(name, MOVED, moved, MAX_MOVED, spread),
+        Line(name, MOVED, factor, MAX_MOVED, spread),
     )
 
 
 def new_alerts(marks: Marks) -> list[tuple[Alert, ...]]:
-    """The alerts of each mark whose incident raised none before."""
-    known: set[str] = set()
-    found = []
-    for one in marks:
-        found.append(tuple(alert for alert in one.alerts if alert.id not in known))
-        known |= {alert.id for alert in one.alerts}
-    return found
+    """Return each mark's alerts whose incident raised none before."""
+    ids: set[str] = set()
+    fresh_alerts = []
+    for mark in marks:
+        fresh_alerts.append(tuple(alert for alert in mark.alerts if alert.id not in ids))
+        ids |= {alert.id for alert in mark.alerts}
+    return fresh_alerts
 
 
-def _flag(case: Case, what: str, holds: bool, text: str = "") -> Line:
-    return Line(case.name, what, float(holds), 1, what + text, is_higher_better=True)
+def _flag(case: Case, measure: str, holds: bool, text: str = "") -> Line:
+    return Line(case.name, measure, float(holds), 1, measure + text, is_higher_better=True)
 
 
 BELOW, ABOVE, MOVED = "alerts opened below the threshold", "normal far above the threshold", "the threshold moved by"

@@ -1,4 +1,4 @@
-"""The verdicts of a case, each reduced to a mark."""
+"""Scores a case; each verdict becomes a mark."""
 
 from collections.abc import Iterator, Mapping
 
@@ -30,22 +30,21 @@ def score_case(case: Case) -> tuple[Line, ...]:
 
 
 def verdicts(scenario: Scenario, count: int, seed: int, homes: Mapping[str, str] | None = None) -> Iterator[Verdict]:
-    """Yield the verdicts from an empty state with the default settings. Arguments as of ``snapshots``."""
-    checkpoint, chosen, mesh = load(), options(Settings()), Mesh()
+    """Yield the verdicts from an empty state with the default settings, for the arguments of ``snapshots``."""
+    checkpoint, mesh_options, mesh = load(), options(Settings()), Mesh()
     for snapshot in snapshots(scenario, count, seed, homes):
-        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
+        verdict, mesh = advance(checkpoint, mesh, snapshot, mesh_options)
         yield verdict
 
 
 def mark(verdict: Verdict) -> Mark:
-    """Reduce a verdict to what the cases ask about."""
     alerts = tuple(
         Alert(
-            one.id,
-            headline(one, verdict.alerts),
-            one.suspects[0].service.split("/")[-1] if one.suspects else "",
+            alert.id,
+            headline(alert, verdict.alerts),
+            alert.suspects[0].service.split("/")[-1] if alert.suspects else "",
         )
-        for one in verdict.alerts
+        for alert in verdict.alerts
     )
     is_normal = verdict.status is Status.NORMAL and not verdict.muted
     return Mark(alerts, verdict.mesh_score, verdict.threshold, is_normal)

@@ -1,6 +1,2 @@
-"""The parts of ``benchmarks/bench_false_green.py``.
-
-cases     what happens in each simulated mesh, and what its verdicts must show
-score     the verdicts of a case, each reduced to a mark
-judge     whether a case holds, and whether a group keeps its bound
-"""
+"""Simulated meshes with events and expected verdicts (``cases``), their verdicts, each reduced to a mark (``score``),
+and the judgement of cases and groups (``judge``), for ``benchmarks/bench_false_green.py``."""

@@ -1,4 +1,4 @@
-"""The cases of each group: a simulated mesh, what happens in it, and what its verdicts must show."""
+"""The cases of each group: a simulated mesh, its events, and its expected verdicts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,49 +21,45 @@ from lab.simulator.physics.propagation import EXPONENTIAL, MeshPhysics, respond
 from model.verdict import IncidentKind
 
 Event = Fault | BenignChange | TrafficShift | Work
-BEGINS = 170  # snapshot at which the first event of most cases counts, after a calm time
-EARLY = 10  # snapshots before that, in which a deploy may precede a fault
+BEGINS = 170  # snapshot of most cases' first event, after a calm time
+EARLY = 10  # snapshots before BEGINS in which a deploy may precede a fault
 WITHIN = 12  # snapshots of 15 s until an alert, three minutes
 LASTS = 60  # snapshots of an incident that does not end
 DAY_TICKS = 5760  # snapshots of 15 s
 TRAFFIC_KINDS = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 
 FALLS, SURGES, RISES = (0.5, 0.2, 0.02, 0.0), (3.0, 6.0), (1, 4)  # factors on the traffic, snapshots of the change
-NAMESPACES = 4  # of these meshes, so that several have entry points
-PARTIAL_FALL = 0.5  # of a namespace or an entry point: a notice is enough
-ROOMY = "a mesh with room"  # where nothing suffers: a notice is enough for a moderate surge
+NAMESPACES = 4  # so that several have entry points
+PARTIAL_FALL = 0.5  # at a namespace or an entry point: a notice is enough
+ROOMY = "a mesh with room"  # without harm: a notice is enough for a moderate surge
 DEPLOYS = 40
-SECOND = 8  # snapshots after the fault, of a deploy that does not help
+SECOND = 8  # snapshots from the fault to a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
-OWN_SHARE = 0.5  # of the latency, from which a service's own time shows in it
+OWN_SHARE = 0.5  # share of own time in the latency above which it shows
 MIN_RATE = 5.0  # 1/s
-MIN_DELAY = 0.06  # s that a slow service adds to a request at least: no user notices less, so less is no harm
-HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one mesh, snapshots between two of them
+MIN_DELAY = 0.06  # s that a slow service adds to a request: users notice no less, so less is no harm
+HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes per mesh, snapshots between two changes
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
-GAP_SLOWER = 3.0  # times its latency that the service of the incident adds
+GAP_SLOWER = 3.0  # multiple of its latency that the incident's service adds
 GAPS_WITH_END, GAPS_WITH_START = (1, 3, 5, 20, LONG_GAP), (24, 40, LONG_GAP)
 DAY_RATIOS, WEEKENDS = (3.0, 5.0, 8.0), (0.4, 0.5, 0.6)  # busiest over quietest hour, weekend over working day
 DAY_SERVICES, PEAKS_PER_DAY, PEAK = 40, 0.5, (2.0, 3.0)
 PEAK_MINUTES, RISE_MINUTES, FALL_MINUTES = (20, 90), (2, 10), (2, 30)
 JOB_MINUTES, JOB_EVERY, JOB_CALLS, JOB_CPU = (1, 4), (30, 60), (5.0, 10.0), (0.6, 0.95)
-JOBS, JOB_RATE, FULL = 4, 0.5, 0.7  # jobs, least calls of a job's call in 1/s, utilisation that no job exceeds
+JOBS, JOB_RATE, FULL = 4, 0.5, 0.7  # jobs, minimum rate of a job's call in 1/s, maximum utilisation
 CANARIES, CANARY_LATENT = 40, 0.3
 SATURATIONS, SATURATED_TICKS, NOTICED_WITHIN = 10, 10, 4  # cases, snapshots of a minute
-SATURATED_SERVICES, SATURATED_RATE, TAIL = (
-    12,
-    0.1,
-    (5.0, 20.0),
-)  # services, mean requests/s, factor on the 99th percentile
+SATURATED_SERVICES, SATURATED_RATE = 12, 0.1  # services, mean requests/s
+TAIL = (5.0, 20.0)  # factor on the 99th percentile
 QUIET_SERVICES, QUIET_TICKS = (60, 200), DAY_TICKS // 2
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a deploy and a fault follow each other.
+    """The relation of a deploy and a fault.
 
     Attributes:
-        words: for people.
         seconds: from the deploy to the fault.
         is_cause: whether the new version is the fault.
         is_again: whether a second deploy follows, which does not help.
@@ -86,27 +82,25 @@ WAYS = (
 
 
 class Form(StrEnum):
-    """The result that the verdicts of a case must show."""
+    """The form of an expectation."""
 
     ALERT = "alert"  # an alert in time, which then stays unless ``stays`` is False
     FOUND = "found"  # an alert or a notice in time
     NOTICE = "notice"  # a notice in time, and no alert before it
     SAME = "same"  # after a gap, at once the incident from before it, and no other
     ENDED = "ended"  # at the end of the case, no alert is open
-    COUNT = "count"  # at most ``most`` incidents
+    COUNT = "count"  # at most ``max_incidents`` incidents
     FREE = "free"  # anything; only the sum over the group is bounded
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The result that the verdicts of a case must show.
+    """The result that a case's verdicts must show.
 
     Attributes:
-        form: see :class:`Form`.
-        since: snapshot from which the time counts, from the first one of the case.
+        since: the case's snapshot from which the time counts.
         within: snapshots in which it must be shown.
         stays: whether an alert must stay to the end.
-        most: incidents at most.
         services: only incidents at one of these count; empty: all.
         kinds: only incidents of these kinds count; empty: all.
         alerts_only: whether notices do not count.
@@ -116,7 +110,7 @@ class Expectation:
     since: int = 0
     within: int = WITHIN
     stays: bool = True
-    most: int = 0
+    max_incidents: int = 0
     services: frozenset[str] = frozenset()
     kinds: frozenset[IncidentKind] = frozenset()
     alerts_only: bool = False
@@ -127,20 +121,16 @@ class Case:
     """A simulated mesh with events.
 
     Attributes:
-        group: name of its group.
-        name: what happens, for people.
-        spec: the mesh.
-        expected: what its verdicts must show.
-        events: what happens, by snapshot index.
+        name: description for people.
         begins: first snapshot that is shown and judged.
         length: snapshots from there.
-        gap: first snapshot that is missing, and the number of missing ones.
+        gap: first missing snapshot, and the number of missing ones.
     """
 
     group: str
     name: str
     spec: MeshSpec
-    expected: Expectation
+    expectation: Expectation
     events: tuple[Event, ...] = ()
     begins: int = BEGINS
     length: int = 40
@@ -148,7 +138,7 @@ class Case:
 
     @property
     def prelude(self) -> int:
-        """Number of the first snapshots that no event touches; the cases of a mesh share the state after them."""
+        """Number of first snapshots without events; a mesh's cases share the state after them."""
         return max(0, self.begins - EARLY)
 
     @property
@@ -159,20 +149,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured.
-
-    Attributes:
-        seeds: of the meshes.
-        services: of a mesh, unless its group sets them.
-        days: length of the runs of the group ``days``.
-    """
+    """The amount of measurement: the meshes' seeds, services unless the group sets them, and the length of the group
+    ``days``."""
 
     seeds: tuple[int, ...] = (31, 32)
     services: int = 60
     days: float = 14.0
 
     def seed(self, number: int) -> int:
-        """Seed of the mesh with this number; meshes beyond the given seeds get further ones."""
+        """Return the seed for the mesh with this number, also beyond the number of seeds."""
         return self.seeds[number % len(self.seeds)] + 100 * (number // len(self.seeds))
 
 
@@ -181,10 +166,9 @@ class Group:
     """A group of cases.
 
     Attributes:
-        make: makes the cases.
-        failures: share of the cases that may fail.
-        alerts: alerts at most, over all cases; None: not bounded.
-        is_promise: whether alerts and notices are bounded by the budget of the shipped settings.
+        failures: share of cases that may fail.
+        alerts: maximum number of alerts over all cases; None: not bounded.
+        is_promise: whether the shipped settings' budget bounds alerts and notices.
     """
 
     make: Callable[[Size], list[Case]]
@@ -195,21 +179,20 @@ class Group:
 
 @cache
 def mesh_of(spec: MeshSpec) -> MeshPhysics:
-    """The mesh of a spec, built once."""
     return build_mesh(spec)
 
 
 def traffic(size: Size) -> list[Case]:
-    """Requests from outside fall or rise: of the whole mesh, of one namespace, of one entry point."""
-    found = []
+    """Return cases in which requests from outside fall or rise: in the mesh, in a namespace, at an entry point."""
+    group = []
     for seed in size.seeds:
         spec = MeshSpec(services=size.services, seed=seed, namespaces=max(1, min(NAMESPACES, size.services // 4)))
         for label, scope in scopes(mesh_of(spec)).items():
             for factor, rise in product((*FALLS, *SURGES), RISES):
-                found.append(_shifted(spec, label, scope, factor, rise))
+                group.append(_shifted(spec, label, scope, factor, rise))
         roomy = replace(spec, sized_for=spec.sized_for * max(SURGES))
-        found += [_shifted(roomy, ROOMY, EVERYWHERE, *shift) for shift in product(SURGES, RISES)]
-    return found
+        group += [_shifted(roomy, ROOMY, EVERYWHERE, *shift) for shift in product(SURGES, RISES)]
+    return group
 
 
 def _shifted(spec: MeshSpec, label: str, scope: str, factor: float, rise: int) -> Case:
@@ -217,29 +200,28 @@ def _shifted(spec: MeshSpec, label: str, scope: str, factor: float, rise: int) -
     is_moderate = factor in (PARTIAL_FALL, min(SURGES)) if is_part else label == ROOMY and factor == min(SURGES)
     form = Form.FOUND if is_moderate or (is_surge and not scope.endswith("*")) else Form.ALERT
     shift = TrafficShift(factor, BEGINS, BEGINS + LASTS + 1, rise, scope=scope)
-    how = "at once" if rise == 1 else f"over {rise} snapshots"
-    name = f"seed {spec.seed}: traffic of {label} goes to {factor:.0%} {how}"
+    speed = "at once" if rise == 1 else f"over {rise} snapshots"
+    name = f"seed {spec.seed}: traffic of {label} goes to {factor:.0%} {speed}"
     return Case("traffic", name, spec, Expectation(form, since=rise - 1), (shift,), length=40)
 
 
 def scopes(mesh: MeshPhysics) -> dict[str, str]:
-    """The scopes of a mesh by label: all, its busiest namespace, its busiest entry point. A namespace or an entry point
-    that is all of the mesh or of its namespace is left out."""
+    """Return a mesh's scopes by label: all, the busiest namespace, the busiest entry point, if they differ."""
     names, entry = mesh.topology.node_ids, mesh.services.entry * ~mesh.topology.latent
     gateways = np.flatnonzero(entry)
     busiest = names[int(np.argmax(entry))]
     space = busiest.split("/")[0]
     within = [i for i in gateways if names[i].startswith(f"{space}/")]
-    found = {"the mesh": EVERYWHERE}
+    labels = {"the mesh": EVERYWHERE}
     if len(within) < len(gateways):
-        found["a namespace"] = f"{space}/*"
+        labels["a namespace"] = f"{space}/*"
     if len(gateways) > 1:
-        found["an entry point"] = busiest
-    return found
+        labels["an entry point"] = busiest
+    return labels
 
 
 def deploys(size: Size) -> list[Case]:
-    """A service turns slow or fails after its own deploy, or because of it."""
+    """Return cases in which a service turns slow or fails after its own deploy, or because of it."""
     return [_bad_deploy(size, number) for number in range(DEPLOYS)]
 
 
@@ -249,22 +231,22 @@ def _bad_deploy(size: Size, number: int) -> Case:
     mesh, way = mesh_of(spec), WAYS[number % len(WAYS)]
     is_slow = number % 4 < 2
     harm = float(rng.uniform(*(SLOWER if is_slow else FAILING)))
-    able = services_with_own_time(mesh)
+    services = services_with_own_time(mesh)
     if is_slow:
-        able, slower = harmful_services(mesh, harm - 1.0, of_own_time=way.is_cause)
+        services, slower = harmful_services(mesh, harm - 1.0, of_own_time=way.is_cause)
         harm = 1.0 + slower
-    name = mesh.topology.node_ids[int(rng.choice(able))]
+    name = mesh.topology.node_ids[int(rng.choice(services))]
     words = f"{harm:.1f} times as slow" if is_slow else f"{harm:.0%} fail"
     rollout = BATCHES * max(1, round(RESTART_SECONDS / spec.interval_seconds)) if way.is_cause else 0
-    touched = frozenset({name, *callers(mesh, name)})
-    expected = Expectation(Form.ALERT, since=rollout, services=touched)
+    affected = frozenset({name, *callers(mesh, name)})
+    expectation = Expectation(Form.ALERT, since=rollout, services=affected)
     events = _deploy_events(way, name, harm, spec.interval_seconds, is_slow=is_slow)
     title = f"seed {spec.seed}: {name} {words} {way.words}"
-    return Case("deploys", title, spec, expected, events, length=LASTS)
+    return Case("deploys", title, spec, expectation, events, length=LASTS)
 
 
 def _deploy_events(way: Way, name: str, harm: float, interval: float, *, is_slow: bool) -> tuple[Event, ...]:
-    """A deploy, and the fault unless the deploy is its cause. Injected time comes on top of the usual."""
+    """Return a deploy, and the fault unless the deploy is its cause. Injected time is added to the usual."""
     if way.is_cause:
         return (BenignChange("deploy", name, BEGINS, harm if is_slow else 1.0, errors=0.0 if is_slow else harm),)
     end = BEGINS + LASTS + 1
@@ -275,25 +257,23 @@ def _deploy_events(way: Way, name: str, harm: float, interval: float, *, is_slow
 
 
 def services_with_own_time(mesh: MeshPhysics) -> Ints:
-    """Positions of busy services whose latency is mostly their own time, so that slower code shows in it."""
-    able = candidates(mesh, "latency_injection", MIN_RATE)
-    own = (mesh.services.cpu_time + mesh.services.delay)[able] / np.maximum(mesh.usual_p50[able], 1e-9)
-    return able[own >= OWN_SHARE] if (own >= OWN_SHARE).any() else able
+    """Return the positions of busy services whose latency is mostly own time, so that slower code shows in it."""
+    busy = candidates(mesh, "latency_injection", MIN_RATE)
+    own_share = (mesh.services.cpu_time + mesh.services.delay)[busy] / np.maximum(mesh.usual_p50[busy], 1e-9)
+    return busy[own_share >= OWN_SHARE] if (own_share >= OWN_SHARE).any() else busy
 
 
 def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> tuple[Ints, float]:
-    """Such services that delay a request by ``MIN_DELAY`` if they get slower, and how much slower they get: more than
-    asked for if otherwise none did.
+    """Return the services with own time that delay a request by ``MIN_DELAY`` if they get slower, and the multiple of
+    the latency that they add, which is larger than ``slower`` if otherwise none did.
 
     Args:
-        mesh: with the services.
-        slower: how many times its latency a service adds.
-        of_own_time: whether it adds a multiple of its own time, as a slower version does, and not of its median.
+        of_own_time: whether they add a multiple of their own time, like a slower version, or of their median.
     """
-    able = services_with_own_time(mesh)
-    latency = (mesh.services.cpu_time + mesh.services.delay if of_own_time else mesh.usual_p50)[able]
+    services = services_with_own_time(mesh)
+    latency = (mesh.services.cpu_time + mesh.services.delay if of_own_time else mesh.usual_p50)[services]
     slower = max(slower, 1.001 * MIN_DELAY / float(latency.max()))
-    return able[slower * latency >= MIN_DELAY], slower
+    return services[slower * latency >= MIN_DELAY], slower
 
 
 def callers(mesh: MeshPhysics, name: str) -> frozenset[str]:
@@ -303,63 +283,55 @@ def callers(mesh: MeshPhysics, name: str) -> frozenset[str]:
 
 
 def harmless(size: Size) -> list[Case]:
-    """Changes without harm, as the simulator mixes them."""
-    found = []
+    """Return cases with harmless changes, in the simulator's mix."""
+    group = []
     length = HARMLESS_PER_MESH * SPACING
     for number in range(HARMLESS // HARMLESS_PER_MESH):
         spec = MeshSpec(services=size.services, seed=size.seed(number))
         rng = np.random.default_rng([5, spec.seed])
-        planned = plan_churn(mesh_of(spec), rng, length, HARMLESS_PER_MESH)
-        changes = tuple(replace(change, at=change.at + BEGINS) for change in planned)
+        churn = plan_churn(mesh_of(spec), rng, length, HARMLESS_PER_MESH)
+        changes = tuple(replace(change, at=change.at + BEGINS) for change in churn)
         name = f"seed {spec.seed}: {len(changes)} harmless changes"
-        found.append(Case("harmless", name, spec, Expectation(Form.FREE), changes, length=length + SPACING))
-    return found
+        group.append(Case("harmless", name, spec, Expectation(Form.FREE), changes, length=length + SPACING))
+    return group
 
 
 def gaps(size: Size) -> list[Case]:
-    """Snapshots are missing in an incident."""
+    """Return cases with missing snapshots in an incident."""
     return [case for seed in size.seeds for case in _gaps(MeshSpec(services=size.services, seed=seed))]
 
 
 def _gaps(spec: MeshSpec) -> list[Case]:
     mesh = mesh_of(spec)
-    able, slower = harmful_services(mesh, GAP_SLOWER, of_own_time=False)
-    name = mesh.topology.node_ids[able[len(able) // 2]]
-    first, found = BEGINS + BEFORE_GAP, []
-    touched = frozenset({name, *callers(mesh, name)})
+    services, slower = harmful_services(mesh, GAP_SLOWER, of_own_time=False)
+    name = mesh.topology.node_ids[services[len(services) // 2]]
+    first, group = BEGINS + BEFORE_GAP, []
+    affected = frozenset({name, *callers(mesh, name)})
     for missing in (*GAPS, LONG_GAP):
         length = BEFORE_GAP + missing + AFTER_GAP
         fault = Fault("latency_injection", name, BEGINS, BEGINS + length + 1, slower)
         title = f"seed {spec.seed}: {missing} snapshots missing in an incident"
-        found.append(
-            Case(
-                "gaps",
-                title,
-                spec,
-                Expectation(Form.SAME, services=touched),
-                (fault,),
-                length=length,
-                gap=(first, missing),
-            )
-        )
+        expectation = Expectation(Form.SAME, services=affected)
+        group.append(Case("gaps", title, spec, expectation, (fault,), length=length, gap=(first, missing)))
     for missing in GAPS_WITH_START:
         fault = Fault("latency_injection", name, first + missing // 2, first + missing + AFTER_GAP + 1, slower)
         title = f"seed {spec.seed}: a fault begins while {missing} snapshots are missing"
-        expected = Expectation(Form.ALERT, since=missing, services=touched)
+        expectation = Expectation(Form.ALERT, since=missing, services=affected)
         length = missing + AFTER_GAP
-        found.append(Case("gaps", title, spec, expected, (fault,), begins=first, length=length, gap=(first, missing)))
+        gap = first, missing
+        group.append(Case("gaps", title, spec, expectation, (fault,), begins=first, length=length, gap=gap))
     for missing in GAPS_WITH_END:
         fault = Fault("latency_injection", name, BEGINS, first + 2, slower)
         title = f"seed {spec.seed}: an incident ends while {missing} snapshots are missing"
         length = BEFORE_GAP + missing + AFTER_GAP
-        ended = Expectation(Form.ENDED, services=touched)
-        found.append(Case("gaps", title, spec, ended, (fault,), length=length, gap=(first, missing)))
-    return found
+        expectation = Expectation(Form.ENDED, services=affected)
+        group.append(Case("gaps", title, spec, expectation, (fault,), length=length, gap=(first, missing)))
+    return group
 
 
 def days(size: Size) -> list[Case]:
-    """Nights, weekends and marketing peaks, in snapshots of a minute."""
-    found = []
+    """Return cases with nights, weekends and marketing peaks, in snapshots of a minute."""
+    group = []
     length = round(size.days * 1440)
     for number, (ratio, weekend) in enumerate(zip(DAY_RATIOS, WEEKENDS, strict=True)):
         amplitude = day_amplitude(ratio)
@@ -373,27 +345,27 @@ def days(size: Size) -> list[Case]:
         )
         peaks = draw_peaks(mesh_of(spec), np.random.default_rng([6, spec.seed]), size.days)
         name = f"seed {spec.seed}: {size.days:g} days, {ratio:g}:1, weekends {weekend:.0%}, {len(peaks)} peaks"
-        expected = Expectation(Form.COUNT, most=1, kinds=TRAFFIC_KINDS, alerts_only=True)
-        found.append(Case("days", name, spec, expected, peaks, begins=0, length=length))
-    return found
+        expectation = Expectation(Form.COUNT, max_incidents=1, kinds=TRAFFIC_KINDS, alerts_only=True)
+        group.append(Case("days", name, spec, expectation, peaks, begins=0, length=length))
+    return group
 
 
 def draw_peaks(mesh: MeshPhysics, rng: np.random.Generator, number_of_days: float) -> tuple[TrafficShift, ...]:
-    """Marketing peaks, at most one a day, of the mesh or of a namespace, in snapshots of a minute."""
-    every = list(scopes(mesh).values())
+    """Draw marketing peaks, at most one a day, in the mesh or a namespace, in snapshots of a minute."""
+    mesh_scopes = list(scopes(mesh).values())
     peaks = []
     for day in range(int(number_of_days)):
-        comes, factor, at = rng.random(), float(rng.uniform(*PEAK)), int(rng.integers(0, 1440 - 2 * PEAK_MINUTES[1]))
+        draw, factor, at = rng.random(), float(rng.uniform(*PEAK)), int(rng.integers(0, 1440 - 2 * PEAK_MINUTES[1]))
         minutes, rise, fall = (int(rng.integers(a, b + 1)) for a, b in (PEAK_MINUTES, RISE_MINUTES, FALL_MINUTES))
-        scope = every[int(rng.integers(len(every)))]
-        if comes < PEAKS_PER_DAY:
+        scope = mesh_scopes[int(rng.integers(len(mesh_scopes)))]
+        if draw < PEAKS_PER_DAY:
             start = day * 1440 + at
             peaks.append(TrafficShift(factor, start, start + rise + minutes + fall, rise, fall, scope))
     return tuple(peaks)
 
 
 def jobs(size: Size) -> list[Case]:
-    """A job on a schedule for a day: more calls to a service, and more CPU of it, for some minutes."""
+    """Return cases with a job on a schedule for a day: more calls to a service, and more CPU, for some minutes."""
     return [_job(size, number) for number in range(JOBS)]
 
 
@@ -406,27 +378,27 @@ def _job(size: Size, number: int) -> Case:
     minutes, every = int(rng.integers(JOB_MINUTES[0], JOB_MINUTES[1] + 1)), JOB_EVERY[number % len(JOB_EVERY)]
     job = Work(service, BEGINS, minutes * 4, every * 4, cpu, caller=caller, calls=calls)
     name = f"seed {spec.seed}: job of {minutes} minutes every {every}, {calls:.0f} times the calls, CPU {cpu:.0%}"
-    expected = Expectation(Form.COUNT, most=2, services=frozenset({caller, service}))
-    return Case("jobs", name, spec, expected, (job,), length=DAY_TICKS)
+    expectation = Expectation(Form.COUNT, max_incidents=2, services=frozenset({caller, service}))
+    return Case("jobs", name, spec, expectation, (job,), length=DAY_TICKS)
 
 
 def draw_call_with_room(mesh: MeshPhysics, factor: float, rng: np.random.Generator) -> tuple[str, str]:
-    """Caller and service of a call whose service stays within its capacity with this many times the calls."""
+    """Draw a call whose service stays within capacity with this many times the calls; return caller and service."""
     topology = mesh.topology
     source, to = topology.source, topology.destination
     flow = mesh.usual_rate[source] * topology.calls_per_request * ~topology.latent_calls
     load = mesh.usual_utilisation[to] * (1.0 + (factor - 1.0) * flow / np.maximum(mesh.usual_rate[to], 1e-9))
     is_leaf = np.bincount(source[~topology.latent_calls], minlength=len(mesh.usual_rate)) == 0
-    able = np.flatnonzero((flow >= JOB_RATE) & (load < FULL) & is_leaf[to])
-    if not len(able):
+    calls = np.flatnonzero((flow >= JOB_RATE) & (load < FULL) & is_leaf[to])
+    if not len(calls):
         raise ValueError(f"expected a call with room for {factor:.1f} times its calls, got none; choose another seed")
-    call = int(rng.choice(able))
+    call = int(rng.choice(calls))
     return topology.node_ids[source[call]], topology.node_ids[to[call]]
 
 
 def canaries(size: Size) -> list[Case]:
-    """Canaries of versions as good as the old ones, promoted or rolled back."""
-    found = []
+    """Return cases with canaries as good as the old versions, promoted or rolled back."""
+    group = []
     for number in range(CANARIES):
         spec = MeshSpec(services=size.services, seed=size.seed(number // 10), latent=CANARY_LATENT)
         mesh = mesh_of(spec)
@@ -434,22 +406,21 @@ def canaries(size: Size) -> list[Case]:
         name = mesh.topology.node_ids[mesh.canaries[number % len(mesh.canaries), 0]]
         stages = STAGES if number % 2 else int(rng.integers(1, STAGES))
         change = BenignChange("canary", name, BEGINS, float(rng.uniform(*FACTORS["deploy"])), stages=stages)
-        title = (
-            f"seed {spec.seed}: canary of {name}, {'promoted' if stages == STAGES else f'back after {stages} stages'}"
-        )
+        end = "promoted" if stages == STAGES else f"back after {stages} stages"
+        title = f"seed {spec.seed}: canary of {name}, {end}"
         length = STAGE_TICKS * stages + RETURN_TICKS + 20
-        expected = Expectation(Form.COUNT, alerts_only=True)
-        found.append(Case("canaries", title, spec, expected, (change,), length=length))
-    return found
+        expectation = Expectation(Form.COUNT, alerts_only=True)
+        group.append(Case("canaries", title, spec, expectation, (change,), length=length))
+    return group
 
 
 def saturation(size: Size) -> list[Case]:
-    """The CPU of a service with little traffic goes to its limit, and its slowest requests take far longer."""
+    """Return cases in which a quiet service's CPU reaches its limit, and its slowest requests take far longer."""
     return [_saturated(size, number, "saturation") for number in range(SATURATIONS)]
 
 
 def full_cpu(size: Size) -> list[Case]:
-    """The same CPU without harm."""
+    """Return the same cases without harm."""
     return [_saturated(size, number, "full_cpu") for number in range(SATURATIONS)]
 
 
@@ -458,23 +429,23 @@ def _saturated(size: Size, number: int, group: str) -> Case:
     spec = quiet_traffic(size.seed(number))
     mesh = mesh_of(spec)
     topology = mesh.topology
-    able = np.flatnonzero((mesh.usual_rate >= SATURATED_RATE / 2) & ~topology.latent)
-    at = int(rng.choice(able))
+    services = np.flatnonzero((mesh.usual_rate >= SATURATED_RATE / 2) & ~topology.latent)
+    at = int(rng.choice(services))
     tail, name = float(np.exp(rng.uniform(*np.log(TAIL)))), topology.node_ids[at]
     is_slow = group == "saturation"
     wait = (tail - 1.0) * float(respond(mesh, usual_conditions(mesh)).p99[at] / EXPONENTIAL.max()) if is_slow else 0.0
     work = Work(name, BEGINS, SATURATED_TICKS, cpu=1.0, wait=wait)
     words = f"p99 {tail:.0f} times" if is_slow else "no harm"
     title = f"seed {spec.seed}: {name}, {mesh.usual_rate[at]:.2f} requests/s, CPU 100%, {words}"
-    expected = Expectation(Form.NOTICE, within=NOTICED_WITHIN, services=frozenset({name}))
+    expectation = Expectation(Form.NOTICE, within=NOTICED_WITHIN, services=frozenset({name}))
     if is_slow:
-        touched = frozenset({name, *callers(mesh, name)})
-        expected = Expectation(Form.ALERT, within=SATURATED_TICKS, stays=False, services=touched)
-    return Case(group, title, spec, expected, (work,), length=SATURATED_TICKS + 10)
+        affected = frozenset({name, *callers(mesh, name)})
+        expectation = Expectation(Form.ALERT, within=SATURATED_TICKS, stays=False, services=affected)
+    return Case(group, title, spec, expectation, (work,), length=SATURATED_TICKS + 10)
 
 
 def quiet_traffic(seed: int) -> MeshSpec:
-    """A mesh whose services get a tenth of a request a second on average, measured once a minute."""
+    """Return a mesh whose services get a mean of 0.1 requests/s, measured once a minute."""
     spec = MeshSpec(
         services=SATURATED_SERVICES, calls_per_service=1.8, seed=seed, interval_seconds=60.0, without_resources=0.0
     )
@@ -483,14 +454,14 @@ def quiet_traffic(seed: int) -> MeshSpec:
 
 
 def quiet(size: Size) -> list[Case]:
-    """Meshes in which nothing happens."""
-    found = []
+    """Return cases without events."""
+    group = []
     for services in QUIET_SERVICES:
         for seed in size.seeds:
             spec = MeshSpec(services=services, seed=seed)
             name = f"seed {seed}: {services} services, 12 hours without faults"
-            found.append(Case("quiet", name, spec, Expectation(Form.FREE), begins=0, length=QUIET_TICKS))
-    return found
+            group.append(Case("quiet", name, spec, Expectation(Form.FREE), begins=0, length=QUIET_TICKS))
+    return group
 
 
 GROUPS: dict[str, Group] = {

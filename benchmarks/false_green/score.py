@@ -1,4 +1,4 @@
-"""The verdicts of a case, each reduced to a mark."""
+"""Scores a case; each verdict becomes a mark."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -28,7 +28,7 @@ def score_case(case: Case) -> Outcome:
 
 
 def marks(case: Case) -> Iterator[Mark | None]:
-    """Yield a mark for each snapshot of a case that counts; None for a missing snapshot."""
+    """Yield a mark for each snapshot that counts; None for a missing snapshot."""
     checkpoint, mesh = _checkpoint(), settle(case.spec, case.prelude)
     first, missing = case.gap
     steps = 0
@@ -41,21 +41,22 @@ def marks(case: Case) -> Iterator[Mark | None]:
         if steps % EVERY == 0:
             report_steps(EVERY)
         if index >= case.begins:
-            yield mark(verdict, case.expected)
+            yield mark(verdict, case.expectation)
     report_steps(steps % EVERY)
 
 
 def simulator(case: Case) -> Simulator:
-    """The simulator of a case, with its events."""
+    """Return the simulator with a case's events."""
     faults = [event for event in case.events if isinstance(event, Fault)]
     changes = [event for event in case.events if isinstance(event, BenignChange)]
-    others = [event for event in case.events if isinstance(event, TrafficShift | Work)]
-    return Simulator(case.spec, faults, changes, case.begins + case.length, others=others)
+    other_events = [event for event in case.events if isinstance(event, TrafficShift | Work)]
+    return Simulator(case.spec, faults, changes, case.begins + case.length, others=other_events)
 
 
 @lru_cache(maxsize=2)
 def settle(spec: MeshSpec, snapshots: int) -> Mesh:
-    """The state after this many snapshots without events. The cases of a mesh follow each other, so a few are kept."""
+    """Return the state after this many snapshots without events. A mesh's cases follow each other, so two are
+    cached."""
     mesh = Mesh()
     for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
         _, mesh = advance(_checkpoint(), mesh, snapshot, Options())

@@ -16,52 +16,47 @@ ROUNDING = 1e-5  # a difference that rounding explains
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFigure:
     """A figure.
 
     Attributes:
-        figure: its name.
-        value: of the figure.
-        is_higher_better: its direction.
-        noise: what one incident or one false alarm changes in it; None: known only from other seeds.
-        join: how values of the same figure from several pieces become one.
+        noise: effect of one incident or one false alarm; None: known only from other seeds.
+        join: how values from several pieces become one.
     """
 
-    figure: str
+    name: str
     value: float
     is_higher_better: bool = False
     noise: float | None = None
     join: Join = "sum"
 
 
-def join(found: Iterable[Measured]) -> list[Measured]:
-    """One entry for each figure, in the order of the first appearance, with rounded numbers."""
-    by_figure: dict[str, list[Measured]] = {}
-    for one in found:
-        by_figure.setdefault(one.figure, []).append(one)
-    return [_one_of(same) for same in by_figure.values()]
+def join(figures: Iterable[MeasuredFigure]) -> list[MeasuredFigure]:
+    """Return one entry for each name, in the order of first appearance, with rounded numbers."""
+    by_figure: dict[str, list[MeasuredFigure]] = {}
+    for figure in figures:
+        by_figure.setdefault(figure.name, []).append(figure)
+    return [_one_of(group) for group in by_figure.values()]
 
 
-def _one_of(same: Sequence[Measured]) -> Measured:
-    first = same[0]
+def _one_of(values: Sequence[MeasuredFigure]) -> MeasuredFigure:
+    first = values[0]
     noise = None if first.noise is None else round(first.noise, DIGITS)
-    return replace(first, value=round(JOINS[first.join]([one.value for one in same]), DIGITS), noise=noise)
+    return replace(first, value=round(JOINS[first.join]([figure.value for figure in values]), DIGITS), noise=noise)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFigure:
     """A recorded figure.
 
     Attributes:
-        figure: its name.
-        value: of the figure; None: only its noise has been measured.
-        noise: a change that chance explains, in the unit of the value.
-        is_higher_better: its direction.
-        detector: digest of the detector.
+        value: None: only the noise has been measured.
+        noise: a change that chance explains, in the value's unit.
+        detector: the detector's digest.
         seeds: values with other seeds, from which the noise comes; empty for recordings.
     """
 
-    figure: str
+    name: str
     value: float | None
     noise: float
     is_higher_better: bool
@@ -69,74 +64,68 @@ class Recorded:
     seeds: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The entry in the file, without the name."""
+        """Return the file's entry, without the name."""
         better = "higher" if self.is_higher_better else "lower"
-        found = {"value": self.value, "noise": self.noise, "better": better, "detector": self.detector}
-        return found | ({"seeds": list(self.seeds)} if self.seeds else {})
+        entry = {"value": self.value, "noise": self.noise, "better": better, "detector": self.detector}
+        return entry | ({"seeds": list(self.seeds)} if self.seeds else {})
 
 
-def read(path: Path = RESULTS) -> dict[str, Recorded]:
-    """The recorded figures by name; empty if there is no file."""
+def read(path: Path = RESULTS) -> dict[str, RecordedFigure]:
+    """Return the recorded figures by name; empty if there is no file."""
     if not path.exists():
         return {}
     return {
-        figure: Recorded(
+        figure: RecordedFigure(
             figure,
-            one["value"],
-            one["noise"],
-            one["better"] == "higher",
-            one["detector"],
-            tuple(one.get("seeds", ())),
+            entry["value"],
+            entry["noise"],
+            entry["better"] == "higher",
+            entry["detector"],
+            tuple(entry.get("seeds", ())),
         )
-        for figure, one in json.loads(path.read_text(encoding="utf-8")).items()
+        for figure, entry in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 
-def write(figures: Mapping[str, Recorded], path: Path = RESULTS) -> None:
-    entries = {figure: one.to_json() for figure, one in figures.items()}
+def write(figures: Mapping[str, RecordedFigure], path: Path = RESULTS) -> None:
+    entries = {figure: entry.to_json() for figure, entry in figures.items()}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
-def record(before: Mapping[str, Recorded], found: Sequence[Measured], detector: str) -> dict[str, Recorded]:
-    """The recorded figures with new values. Other figures stay, and so does noise that comes from seeds.
-
-    Args:
-        before: recorded so far.
-        found: the new values.
-        detector: digest of the detector that they are of.
-    """
+def record(
+    before: Mapping[str, RecordedFigure], figures: Sequence[MeasuredFigure], detector: str
+) -> dict[str, RecordedFigure]:
+    """Return the recorded figures with new values and their detector's digest. Other figures stay, and so does noise
+    that comes from seeds."""
     after = dict(before)
-    for one in found:
-        seeds = before[one.figure].seeds if one.figure in before else ()
-        noise = one.noise if one.noise is not None else noise_of(seeds)
-        after[one.figure] = Recorded(one.figure, one.value, noise, one.is_higher_better, detector, seeds)
+    for figure in figures:
+        seeds = before[figure.name].seeds if figure.name in before else ()
+        noise = figure.noise if figure.noise is not None else noise_of(seeds)
+        after[figure.name] = RecordedFigure(figure.name, figure.value, noise, figure.is_higher_better, detector, seeds)
     return after
 
 
-def record_noise(before: Mapping[str, Recorded], draws: Sequence[Sequence[Measured]]) -> dict[str, Recorded]:
-    """The recorded figures with new noise.
-
-    Args:
-        before: recorded so far.
-        draws: the figures with each of the other seeds.
-    """
+def record_noise(
+    before: Mapping[str, RecordedFigure], draws: Sequence[Sequence[MeasuredFigure]]
+) -> dict[str, RecordedFigure]:
+    """Return the recorded figures with new noise; ``draws`` are the figures with each other seed."""
     after = dict(before)
-    for one in draws[0]:
-        seeds = tuple(other.value for draw in draws for other in draw if other.figure == one.figure)
-        known = before.get(one.figure, Recorded(one.figure, None, 0.0, one.is_higher_better))
-        after[one.figure] = Recorded(
-            one.figure, known.value, noise_of(seeds), known.is_higher_better, known.detector, seeds
+    for figure in draws[0]:
+        seeds = tuple(value.value for draw in draws for value in draw if value.name == figure.name)
+        old = before.get(figure.name, RecordedFigure(figure.name, None, 0.0, figure.is_higher_better))
+        after[figure.name] = RecordedFigure(
+            figure.name, old.value, noise_of(seeds), old.is_higher_better, old.detector, seeds
         )
     return after
 
 
 def noise_of(seeds: Sequence[float]) -> float:
-    """Standard deviation over seeds; 0 if there are fewer than two."""
+    """Return the standard deviation over seeds; 0 for fewer than two."""
     return round(stdev(seeds), DIGITS) if len(seeds) > 1 else 0.0
 
 
 class Result(StrEnum):
-    """How a figure compares with the recorded one."""
+    """A figure's comparison with the recorded one."""
 
     OK = "ok"  # within its noise
     FELL = "FELL"  # worse by more than its noise
@@ -149,7 +138,7 @@ class Result(StrEnum):
 class Comparison:
     """A figure, as recorded and now; None where it is unknown."""
 
-    figure: str
+    name: str
     recorded: float | None
     now: float | None
     noise: float | None
@@ -157,19 +146,19 @@ class Comparison:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Texts of a row of the table."""
-        return (self.figure, *(_text(one) for one in (self.recorded, self.now, self.noise)), self.result)
+        """Texts for a table's row."""
+        return (self.name, *(_text(number) for number in (self.recorded, self.now, self.noise)), self.result)
 
 
-def compare(recorded: Mapping[str, Recorded], found: Sequence[Measured]) -> list[Comparison]:
-    """Compare all figures that are recorded or measured, in their order."""
-    now = {one.figure: one for one in found}
-    names = dict.fromkeys((*recorded, *now))
-    return [_compare(name, recorded.get(name), now.get(name)) for name in names]
+def compare(recorded: Mapping[str, RecordedFigure], figures: Sequence[MeasuredFigure]) -> list[Comparison]:
+    """Compare all recorded or measured figures, in their order."""
+    measured = {figure.name: figure for figure in figures}
+    names = dict.fromkeys((*recorded, *measured))
+    return [_compare(name, recorded.get(name), measured.get(name)) for name in names]
 
 
-def _compare(figure: str, before: Recorded | None, now: Measured | None) -> Comparison:
-    value = now.value if now else None
+def _compare(figure: str, before: RecordedFigure | None, measured: MeasuredFigure | None) -> Comparison:
+    value = measured.value if measured else None
     if before is None or before.value is None:
         return Comparison(figure, None, value, None, Result.NEW)
     if value is None:
@@ -181,22 +170,21 @@ def _compare(figure: str, before: Recorded | None, now: Measured | None) -> Comp
     return Comparison(figure, before.value, value, before.noise, result)
 
 
-def has_fallen(compared: Sequence[Comparison]) -> bool:
-    """Whether any figure is worse by more than its noise."""
-    return any(one.result is Result.FELL for one in compared)
+def has_fallen(comparisons: Sequence[Comparison]) -> bool:
+    return any(comparison.result is Result.FELL for comparison in comparisons)
 
 
-def table(compared: Sequence[Comparison]) -> str:
-    """The comparison for people, with aligned columns."""
-    rows = [("figure", "recorded", "now", "noise", ""), *(one.cells for one in compared)]
+def table(comparisons: Sequence[Comparison]) -> str:
+    """Return the comparison for people, with aligned columns."""
+    rows = [("figure", "recorded", "now", "noise", ""), *(comparison.cells for comparison in comparisons)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(_align(row, widths).rstrip() for row in rows)
 
 
 def _align(row: Sequence[str], widths: Sequence[int]) -> str:
     figure, *numbers, result = row
-    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-    return "  ".join((figure.ljust(widths[0]), *aligned, result))
+    cells = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+    return "  ".join((figure.ljust(widths[0]), *cells, result))
 
 
 def _text(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What is measured, in pieces for processes, the longest first."""
+"""Measurements, in pieces for processes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.calm_again.cases import cases as calm_cases
-from benchmarks.gate.figures import Measured
+from benchmarks.gate.figures import MeasuredFigure
 from benchmarks.gate.recordings import (
     AUTOSCALED,
     BOUTIQUE,
@@ -45,39 +45,29 @@ NEEDED = {**{part: path / "meta.json" for part, path in RECORDED.items()}, "othe
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Work of one process.
-
-    Attributes:
-        part: key of ``TITLES``.
-        steps: snapshots that it scores.
-        measure: returns the figures.
-    """
+    """A process's work: a key of ``TITLES``, the number of snapshots, and a function that returns the figures."""
 
     part: str
     steps: int
-    measure: Callable[[], list[Measured]]
+    measure: Callable[[], list[MeasuredFigure]]
 
 
-def run_piece(piece: Piece) -> list[Measured]:
-    """The figures of a piece; runs in a worker."""
+def run_piece(piece: Piece) -> list[MeasuredFigure]:
+    """Return a piece's figures, in a worker."""
     return piece.measure()
 
 
 def missing(part: str) -> Path | None:
-    """The file that a part needs and that does not exist; None if the part can be measured."""
-    needed = NEEDED.get(part)
-    return None if needed is None or needed.exists() else needed
+    """Return the missing file that a part needs; None if the part can be measured."""
+    path = NEEDED.get(part)
+    return None if path is None or path.exists() else path
 
 
 def pieces(parts: Sequence[str], draw: int = 0) -> list[Piece]:
-    """The pieces of these parts.
-
-    Args:
-        parts: keys of ``TITLES`` that can be measured.
-        draw: which seeds simulated parts use: 0 for the figures, others for their noise.
-    """
-    found = [piece for part in parts for piece in _of_part(part, draw)]
-    return sorted(found, key=lambda one: -one.steps)
+    """Return the pieces of measurable parts, the longest first. ``draw`` selects the seeds of simulated parts: 0 for
+    the figures, others for their noise."""
+    work = [piece for part in parts for piece in _of_part(part, draw)]
+    return sorted(work, key=lambda piece: -piece.steps)
 
 
 def _of_part(part: str, draw: int) -> list[Piece]:
@@ -94,8 +84,8 @@ def _of_part(part: str, draw: int) -> list[Piece]:
             meshes = [quiet_case(QUIET_SEEDS + QUIET_MESHES * draw + number) for number in range(QUIET_MESHES)]
             return [Piece(part, case.snapshots, partial(measure_quiet, title, case)) for case in meshes]
         case "calm-again":
-            chosen = calm_cases(CALM_SEEDS + draw)
-            return [Piece(part, case.snapshots, partial(measure_calm_again, title, case)) for case in chosen]
+            calm = calm_cases(CALM_SEEDS + draw)
+            return [Piece(part, case.snapshots, partial(measure_calm_again, title, case)) for case in calm]
     groups = [false_green_cases(group, GREEN_SEEDS + draw) for group in FALSE_GREEN]
     return [
         Piece(part, sum(case.snapshots for case in group), partial(measure_false_green, title, group))

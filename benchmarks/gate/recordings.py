@@ -1,6 +1,6 @@
-"""Figures of recordings of real systems, and of a recording of the other simulator.
+"""Figures from recordings of real systems, and from the other simulator.
 
-The rules of `make evaluate` judge them. Verdict lines are kept below ``out/gate`` until the detector changes.
+The rules of `make evaluate` apply. Verdict lines are kept below ``out/gate`` until the detector changes.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.gate.figures import Measured
+from benchmarks.gate.figures import MeasuredFigure
 from benchmarks.workers import report_steps
 from lab.comparison.cases import EVEN
 from lab.comparison.lines import missing_work, score, verdict_path
@@ -42,58 +42,55 @@ OTHER_FOLDER = FOLDER / f"other-{OTHER_SERVICES}-{OTHER_HOURS}h"
 
 
 def snapshot_count(recording: Path) -> int:
-    """Number of snapshots of a recording, by its meta.json."""
+    """Return a recording's number of snapshots, from its meta.json."""
     return int(RecordingReader(recording).meta["counts"]["snapshots"])
 
 
-def measure_stream(part: str, recording: Path) -> list[Measured]:
-    """Recall, false alarms and ranking on a recording from a cold start. Even cases of a split one do not count."""
-    found = _metrics(Job("shared", OURS, (recording,)))
-    alarms, ranking = found.false_alarms, found.ranking
+def measure_stream(part: str, recording: Path) -> list[MeasuredFigure]:
+    """Measure recall, false alarms and ranking on a recording from a cold start, without even cases of a split one."""
+    metrics = _metrics(Job("shared", OURS, (recording,)))
+    alarms, ranking = metrics.false_alarms, metrics.ranking
     assert alarms is not None  # a stream has all three
     assert ranking is not None
-    assert found.recall is not None
-    one_incident = 1 / found.incidents
-    shares = {f"recall at {budget} false alarms": recall for budget, recall in found.at_budget.items()}
-    shares |= {"recall at the default threshold": found.recall, "root cause first": ranking.top1}
+    assert metrics.recall is not None
+    noise = 1 / metrics.incidents
+    shares = {f"recall at {budget} false alarms": recall for budget, recall in metrics.at_budget.items()}
+    shares |= {"recall at the default threshold": metrics.recall, "root cause first": ranking.top1}
     return [
-        *(Measured(f"{part}: {what}", one.value or 0.0, True, one_incident) for what, one in shares.items()),
-        Measured(f"{part}: strict false alarms at the default threshold", alarms.count.strict, noise=1.0),
+        *(MeasuredFigure(f"{part}: {name}", estimate.value or 0.0, True, noise) for name, estimate in shares.items()),
+        MeasuredFigure(f"{part}: strict false alarms at the default threshold", alarms.count.strict, noise=1.0),
         _alarm_share(f"{part}: share of normal time in alarm", alarms.count),
     ]
 
 
-def measure_calm(part: str, recording: Path) -> list[Measured]:
-    """Share of time in alarm on a recording without faults, outside the time in which the front end is slow."""
+def measure_calm(part: str, recording: Path) -> list[MeasuredFigure]:
+    """Measure the share of time in alarm on a recording without faults, except while the front end is slow."""
     job = Job("shared", OURS, (recording,))
     _score(job)
     truth = read_truth(recording)
-    harmed = harmed_times(truth.times, slow_times(recording))
-    truth = replace(truth, labels=np.where(harmed, UNSCORED, truth.labels))
+    is_harmed = harmed_times(truth.times, slow_times(recording))
+    truth = replace(truth, labels=np.where(is_harmed, UNSCORED, truth.labels))
     series = read_series(verdict_path(VERDICTS, OURS, recording), truth)
     alarms = evaluate_recording(truth, series, AlertSettings().budget(len(truth.services))).labelled
     assert alarms is not None  # a recording of normal traffic has them
     return [_alarm_share(f"{part}: share of time in alarm without harm", alarms)]
 
 
-def measure_other(part: str, seed: int) -> list[Measured]:
-    """Recall and false alerts on a recording of the other simulator, which is made if it is missing."""
+def measure_other(part: str, seed: int) -> list[MeasuredFigure]:
+    """Measure recall and false alerts on the other simulator's recording, which is made if it is missing."""
     path = other_recording(seed, OTHER_OPTIONS, OTHER_FOLDER)
     reader = RecordingReader(path)
     warm_up = datetime.fromisoformat(reader.meta["warmup_end"]) - next(reader.snapshots()).observed_at
-    found = _metrics(Job("shared", OURS, (path,), judged_after=warm_up)).pages
-    assert found is not None  # its incidents are located
+    metrics = _metrics(Job("shared", OURS, (path,), judged_after=warm_up)).pages
+    assert metrics is not None  # its incidents are located
     return [
-        Measured(f"{part}: recall", found.overall.recall.value or 0.0, True, join="mean"),
-        Measured(f"{part}: false alerts per hour", found.false_pages_an_hour.value or 0.0, join="mean"),
+        MeasuredFigure(f"{part}: recall", metrics.overall.recall.value or 0.0, True, join="mean"),
+        MeasuredFigure(f"{part}: false alerts per hour", metrics.false_pages_an_hour.value or 0.0, join="mean"),
     ]
 
 
 def other_recording(seed: int, options: Sequence[str], folder: Path) -> Path:
-    """Run the other simulator unless its recording exists, and write its labels in our columns.
-
-    Returns:
-        The folder of the recording.
+    """Return the folder of the other simulator's recording, with labels in our columns; make it if it is missing.
 
     Raises:
         subprocess.CalledProcessError: the other simulator failed; its message is on stderr.
@@ -112,33 +109,27 @@ def other_recording(seed: int, options: Sequence[str], folder: Path) -> Path:
 
 
 def _our_labels(labels: pa.Table, nodes: pa.Table) -> pa.Table:
-    """Return the labels with lists of node ids in place of JSON texts with names; each name exists once in a mesh."""
+    """Return the labels with lists of node ids in place of JSON texts with names, which are unique in a mesh."""
     if not labels.num_rows:  # the other simulator then writes no columns
         return labels
     ids = {row["service"]: f"{row['namespace']}/{row['service']}" for row in nodes.to_pylist()}
     for ours, theirs in {"candidates": "root_cause_candidates", "affected": "affected_services"}.items():
-        named = [json.loads(text or "[]") for text in labels.column(theirs).to_pylist()]
-        column = pa.array([[ids[name] for name in names if name in ids] for names in named], pa.list_(pa.string()))
+        lists = [json.loads(text or "[]") for text in labels.column(theirs).to_pylist()]
+        column = pa.array([[ids[name] for name in names if name in ids] for names in lists], pa.list_(pa.string()))
         labels = labels.drop_columns([theirs]).append_column(ours, column)
     return labels
 
 
 def slow_times(recording: Path) -> Ints:
-    """Times at which the front end is slow, microseconds since 1970, ``[S]``."""
-    slow = [one.observed_at for one in RecordingReader(recording).snapshots() if _front_p99(one) > HARM_SECONDS]
+    """Return the times at which the front end is slow, microseconds since 1970, ``[S]``."""
+    snapshots = RecordingReader(recording).snapshots()
+    slow = [snapshot.observed_at for snapshot in snapshots if _front_p99(snapshot) > HARM_SECONDS]
     return np.array([microseconds(time) for time in slow], np.int64)
 
 
 def harmed_times(times: Ints, slow: Ints) -> Flags:
-    """Whether each time is at a slow one, or up to three minutes after it.
-
-    Args:
-        times: ``[T]``, microseconds.
-        slow: ``[S]``, sorted, microseconds.
-
-    Returns:
-        ``[T]``.
-    """
+    """Return whether each time ``[T]`` is at a slow one ``[S]``, or up to three minutes after it. Both are
+    microseconds; slow times are sorted."""
     if not len(slow):
         return np.zeros(len(times), np.bool_)
     before = np.searchsorted(slow, times, side="right") - 1  # the latest slow time
@@ -147,25 +138,25 @@ def harmed_times(times: Ints, slow: Ints) -> Flags:
 
 
 def _front_p99(snapshot: MeshSnapshot) -> float:
-    """99th percentile of the latency of the front end, s; NaN if it is not measured."""
+    """Return the front end's p99 latency, s; NaN if it is not measured."""
     return float(snapshot.node_features[snapshot.node_ids.index(FRONT_END), NodeMetric.P99_LATENCY])
 
 
 def _metrics(job: Job) -> DetectorMetrics:
-    """The metrics of our detector on the recording of a job."""
+    """Return our detector's metrics on a job's recording."""
     _score(job)
-    (task,) = [one for one in recording_tasks([job], VERDICTS) if one.cases != EVEN]
+    (task,) = [candidate for candidate in recording_tasks([job], VERDICTS) if candidate.cases != EVEN]
     return compute_metrics([evaluate_task(task).results[OURS]])
 
 
 def _score(job: Job) -> None:
-    """Write the verdict lines of a job if they are missing or out of date."""
-    due = missing_work(job, VERDICTS)
-    if due is not None:
-        score(due, VERDICTS, report_steps)
+    """Write a job's verdict lines if they are missing or out of date."""
+    work = missing_work(job, VERDICTS)
+    if work is not None:
+        score(work, VERDICTS, report_steps)
 
 
-def _alarm_share(figure: str, count: AlarmCount) -> Measured:
-    """Share of normal snapshots in alarm. Its noise is one false alarm of mean length, at least one snapshot."""
-    least = max(count.alarmed / max(count.strict, 1), 1.0)
-    return Measured(figure, count.alarmed / count.snapshots, noise=least / count.snapshots)
+def _alarm_share(figure: str, count: AlarmCount) -> MeasuredFigure:
+    """Return the share of normal snapshots in alarm. Its noise is a false alarm of mean length, at least a snapshot."""
+    length = max(count.alarmed / max(count.strict, 1), 1.0)
+    return MeasuredFigure(figure, count.alarmed / count.snapshots, noise=length / count.snapshots)

@@ -1,4 +1,4 @@
-"""Figures of meshes that are simulated here. Every case has a seed, so other seeds show how much a figure varies."""
+"""Figures from meshes that are simulated here. Other seeds show how much a figure varies."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from benchmarks.calm_again.judge import MOVED, Line
 from benchmarks.calm_again.score import score_case as score_calm_case
 from benchmarks.false_green.cases import Case, Expectation, Form, Size, cases, mesh_of
 from benchmarks.false_green.score import score_case
-from benchmarks.gate.figures import Join, Measured
+from benchmarks.gate.figures import Join, MeasuredFigure
 from lab.simulator.events.churn import plan_churn
 from lab.simulator.mesh.topology import MeshSpec
 
@@ -19,38 +19,38 @@ FALSE_GREEN = ("traffic", "deploys", "gaps")
 
 
 def quiet_case(seed: int) -> Case:
-    """A mesh without faults, with some benign changes."""
+    """Return a mesh without faults, with some benign changes."""
     spec = MeshSpec(services=SERVICES, seed=seed)
     length = round(QUIET_HOURS * 3600 / spec.interval_seconds)
     changes = plan_churn(mesh_of(spec), np.random.default_rng([11, seed]), length, CHANGES_PER_HOUR * QUIET_HOURS)
     return Case("quiet", f"seed {seed}", spec, Expectation(Form.FREE), changes, begins=0, length=length)
 
 
-def measure_quiet(part: str, case: Case) -> list[Measured]:
-    """False alerts per day of a mesh without faults."""
+def measure_quiet(part: str, case: Case) -> list[MeasuredFigure]:
+    """Measure the false alerts per day in a mesh without faults."""
     alerts = score_case(case).alerts * DAY_HOURS / QUIET_HOURS
-    return [Measured(f"{part}: false alerts per day", alerts, join="mean")]
+    return [MeasuredFigure(f"{part}: false alerts per day", alerts, join="mean")]
 
 
 def false_green_cases(group: str, seed: int) -> tuple[Case, ...]:
-    """The cases of a group of `make false-green` with one seed."""
+    """Return the cases of a `make false-green` group with one seed."""
     return tuple(cases(group, Size((seed,), SERVICES)))
 
 
-def measure_false_green(part: str, chosen: tuple[Case, ...]) -> list[Measured]:
-    """Number of cases of a group that fail."""
+def measure_false_green(part: str, group: tuple[Case, ...]) -> list[MeasuredFigure]:
+    """Count the failed cases of a group."""
     torch.set_num_threads(1)
-    failed = sum(not score_case(case).is_good for case in chosen)
-    return [Measured(f"{part}: failed cases of {chosen[0].group}", failed)]
+    failures = sum(not score_case(case).is_good for case in group)
+    return [MeasuredFigure(f"{part}: failed cases of {group[0].group}", failures)]
 
 
-def measure_calm_again(part: str, case: CalmCase) -> list[Measured]:
-    """The numbers of the lines of a case."""
+def measure_calm_again(part: str, case: CalmCase) -> list[MeasuredFigure]:
+    """Return the numbers in a case's lines."""
     return [_of_line(part, line) for line in score_calm_case(case)]
 
 
-def _of_line(part: str, line: Line) -> Measured:
-    """The figure of a line. Those about decisions are joined over the cases."""
-    join: Join = "max" if line.what == MOVED else "sum"
+def _of_line(part: str, line: Line) -> MeasuredFigure:
+    """Return a line's figure. Those about decisions are joined over the cases."""
+    join: Join = "max" if line.measure == MOVED else "sum"
     case = line.case.split(",")[0]  # "decision, step" is about decisions
-    return Measured(f"{part}: {case}, {line.what}", line.value, line.is_higher_better, join=join)
+    return MeasuredFigure(f"{part}: {case}, {line.measure}", line.value, line.is_higher_better, join=join)

@@ -167,7 +167,7 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
 def _update(
     records: Mapping[str, AlertRecord], verdict: VerdictDocument, incidents: Sequence[IncidentDocument]
 ) -> dict[str, AlertRecord]:
-    """Return the records by id, with those of the verdict's incidents replaced."""
+    """Return the records by id, updated with the verdict's incidents."""
     updates = {}
     for incident in incidents:
         begin = records[incident.id].begin if incident.id in records else verdict.observed_at

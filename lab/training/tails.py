@@ -38,7 +38,7 @@ class TailCounts:
 def fit_tail(meshes: Sequence[TailCounts]) -> Tail:
     """Fit tails to the exceedances of normal traffic in many meshes.
 
-    The rate is counted over all meshes. The excess is that of a typical mesh: the median of the meshes' mean excesses,
+    The rate is counted over all meshes. The excess is a typical mesh's: the median of the meshes' mean excesses,
     and the shape of excesses relative to their mesh's mean, by probability-weighted moments (Hosking and Wallis 1987).
     The shape is limited to 0 to 0.4: thinner tails than exponential are not plausible, and heavier ones have no usable
     quantiles. Without scaling, pooled excesses would look heavy-tailed, because meshes differ, and would depend on the

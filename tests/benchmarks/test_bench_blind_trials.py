@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from benchmarks.bench_blind_trials import is_good, table
-from benchmarks.blind_trials.score import Marked, score_trial
+from benchmarks.blind_trials.score import TrialScore, score_trial
 from benchmarks.blind_trials.trials import BEGIN, HOMES, TRIALS
 from benchmarks.calm_again.mesh import CALLS, FRONT_RATE, NAMES, USUAL_RATES, World, snapshots
 
 
-def marked(*, trial: str = "deploy", right: bool = True, found: bool = True) -> Marked:
-    return Marked(trial, 1, found, right, right, "")
+def marked(*, trial: str = "deploy", right: bool = True, found: bool = True) -> TrialScore:
+    return TrialScore(trial, 1, found, right, right, "")
 
 
 @pytest.mark.parametrize("name", list(TRIALS))
@@ -59,5 +59,5 @@ def test_answers_have_to_be_right_and_planned_changes_calm() -> None:
 def test_the_service_where_it_began_is_named(name: str) -> None:
     found = score_trial(name, 11)
     assert found.is_found
-    assert found.is_service, found.said
-    assert found.is_action, found.said
+    assert found.is_service, found.text
+    assert found.is_action, found.text

@@ -118,7 +118,7 @@ def _marks(letters: str, ids: str = "") -> list[Mark | None]:
 
 def _why(form: Form, letters: str, ids: str = "", gap: tuple[int, int] = (0, 0), **expected: int) -> str:
     case = Case("gaps", "", SPEC, Expectation(form, **expected), gap=gap)  # type: ignore[arg-type]
-    return judge(case, _marks(letters, ids)).why
+    return judge(case, _marks(letters, ids)).problem
 
 
 @pytest.mark.parametrize(

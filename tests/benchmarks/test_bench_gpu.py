@@ -35,7 +35,7 @@ def test_without_a_gpu_it_says_what_is_missing_and_ends() -> None:
     )
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("bench_gpu: nothing was measured, since no GPU can be used here: ")
+    assert done.stderr.startswith("bench_gpu: no usable GPU: ")
 
 
 def test_it_needs_few_packages() -> None:

@@ -12,8 +12,8 @@ from benchmarks.gate import __main__ as gate
 from benchmarks.gate import pieces as module
 from benchmarks.gate.figures import (
     RESULTS,
-    Measured,
-    Recorded,
+    MeasuredFigure,
+    RecordedFigure,
     Result,
     compare,
     has_fallen,
@@ -30,13 +30,13 @@ from benchmarks.gate.recordings import harmed_times
 from lab.comparison.digest import DECISIVE, ROOT, compute_digest, decisive_files, detector_digest, statements
 from serve_app.settings import AlertSettings
 
-RECALL = Recorded("boutique: recall", 0.5, 0.04, True, "aa")
-ALERTS = Recorded("boutique: false alerts", 3.0, 1.0, False, "aa")
-BEFORE = {one.figure: one for one in (RECALL, ALERTS)}
+RECALL = RecordedFigure("boutique: recall", 0.5, 0.04, True, "aa")
+ALERTS = RecordedFigure("boutique: false alerts", 3.0, 1.0, False, "aa")
+BEFORE = {one.name: one for one in (RECALL, ALERTS)}
 
 
-def found(recall: float, alerts: float) -> list[Measured]:
-    return [Measured(RECALL.figure, recall, True, 0.04), Measured(ALERTS.figure, alerts, False, 1.0)]
+def found(recall: float, alerts: float) -> list[MeasuredFigure]:
+    return [MeasuredFigure(RECALL.name, recall, True, 0.04), MeasuredFigure(ALERTS.name, alerts, False, 1.0)]
 
 
 def results(recall: float, alerts: float) -> list[Result]:
@@ -56,7 +56,7 @@ def test_a_figure_within_its_noise_passes_and_a_better_one_is_named() -> None:
 
 
 def test_figures_that_are_not_recorded_or_not_measured_are_shown_and_fail_nothing() -> None:
-    compared = compare(BEFORE, [Measured("quiet: alerts", 2.0)])
+    compared = compare(BEFORE, [MeasuredFigure("quiet: alerts", 2.0)])
     assert [one.result for one in compared] == [Result.SKIPPED, Result.SKIPPED, Result.NEW]
     assert not has_fallen(compared)
     rows = table(compared).splitlines()
@@ -65,21 +65,29 @@ def test_figures_that_are_not_recorded_or_not_measured_are_shown_and_fail_nothin
 
 
 def test_values_of_several_pieces_become_one_figure() -> None:
-    same = [Measured("a", 1.0, join="sum"), Measured("b", 1.0, join="max"), Measured("c", 1.0, join="mean")]
-    more = [Measured("a", 3.0, join="sum"), Measured("b", 3.0, join="max"), Measured("c", 3.0, join="mean")]
-    assert [(one.figure, one.value) for one in join([*same, *more])] == [("a", 4.0), ("b", 3.0), ("c", 2.0)]
+    same = [
+        MeasuredFigure("a", 1.0, join="sum"),
+        MeasuredFigure("b", 1.0, join="max"),
+        MeasuredFigure("c", 1.0, join="mean"),
+    ]
+    more = [
+        MeasuredFigure("a", 3.0, join="sum"),
+        MeasuredFigure("b", 3.0, join="max"),
+        MeasuredFigure("c", 3.0, join="mean"),
+    ]
+    assert [(one.name, one.value) for one in join([*same, *more])] == [("a", 4.0), ("b", 3.0), ("c", 2.0)]
 
 
 def test_noise_of_a_simulated_figure_is_its_spread_over_seeds_and_stays_when_figures_are_recorded(
     tmp_path: Path,
 ) -> None:
-    draws = [[Measured("quiet: alerts", value)] for value in (1.0, 2.0, 3.0)]
+    draws = [[MeasuredFigure("quiet: alerts", value)] for value in (1.0, 2.0, 3.0)]
     noisy = record_noise(BEFORE, draws)
-    assert noisy["quiet: alerts"] == Recorded("quiet: alerts", None, 1.0, False, "", (1.0, 2.0, 3.0))
-    after = record(noisy, [Measured("quiet: alerts", 2.0), Measured(RECALL.figure, 0.6, True, 0.05)], "bb")
-    assert after["quiet: alerts"] == Recorded("quiet: alerts", 2.0, 1.0, False, "bb", (1.0, 2.0, 3.0))
-    assert after[RECALL.figure] == Recorded(RECALL.figure, 0.6, 0.05, True, "bb")
-    assert after[ALERTS.figure] == ALERTS, "figures of other parts stay"
+    assert noisy["quiet: alerts"] == RecordedFigure("quiet: alerts", None, 1.0, False, "", (1.0, 2.0, 3.0))
+    after = record(noisy, [MeasuredFigure("quiet: alerts", 2.0), MeasuredFigure(RECALL.name, 0.6, True, 0.05)], "bb")
+    assert after["quiet: alerts"] == RecordedFigure("quiet: alerts", 2.0, 1.0, False, "bb", (1.0, 2.0, 3.0))
+    assert after[RECALL.name] == RecordedFigure(RECALL.name, 0.6, 0.05, True, "bb")
+    assert after[ALERTS.name] == ALERTS, "figures of other parts stay"
     write(after, tmp_path / "gate.json")
     assert read(tmp_path / "gate.json") == after
     assert noise_of([]) == noise_of([1.0]) == 0.0
@@ -97,7 +105,7 @@ def test_the_exit_code_says_whether_a_figure_fell_and_recording_accepts_it(
     assert "FELL" in capsys.readouterr().out
     assert gate.conclude(worse, ["boutique"], is_record=True, path=path) == 0
     assert gate.conclude(worse, ["boutique"], is_record=False, path=path) == 0
-    assert json.loads(path.read_text())[RECALL.figure]["detector"] == detector_digest()
+    assert json.loads(path.read_text())[RECALL.name]["detector"] == detector_digest()
 
 
 def test_missing_recordings_are_named_and_the_simulated_parts_run(

@@ -106,7 +106,7 @@ def day_amplitude(ratio: float) -> float:
 
 
 def week_factor(weekend: float, when: datetime) -> float:
-    """Return the load over that of a working day: ``weekend`` on Saturday and Sunday, UTC. It changes in the hours
+    """Return the load over a working day's load: ``weekend`` on Saturday and Sunday, UTC. It changes in the hours
     around midnight."""
     hours = when.weekday() * 24.0 + when.hour + when.minute / 60.0 + when.second / 3600.0
     distance = abs((hours - WEEKEND_CENTRE + 84.0) % 168.0 - 84.0)
