@@ -27,7 +27,7 @@ from model.incidents.context import add_context
 from model.incidents.harm import add_severity
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
-from model.incidents.mutes import ActiveMutes, active_mutes
+from model.incidents.mutes import active_mutes
 from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy, VerdictContext
@@ -496,23 +496,10 @@ def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
 
 
 def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
-    """The mesh after its verdict. A baseline leaves scores for the threshold but no incident, and ends no mute, since
-    mutes end by the mesh's clock."""
+    """The mesh after its verdict."""
     state = mesh.state
     if not counted:
-        before = state.memory
-        memory = replace(
-            memory,
-            tracks={},
-            threshold=before.threshold,
-            above_notice={},
-            above_traffic={},
-            open=(),
-            incident_scores=before.incident_scores,
-            past=before.past,
-            schedule=before.schedule,
-            active_mutes=ActiveMutes(),
-        )
+        memory = state.memory.learn_baseline(memory)
     elif state.observed_at is not None:
         memory = memory.drop_expired(state.observed_at)
     return replace(mesh, state=replace(state, memory=memory))

@@ -137,6 +137,21 @@ class IncidentMemory:
         lost_ids = tuple(i.id for i in self.open)
         return replace(self._keep_streaks(frozenset()), open=(), changes=(), lost=lost_ids)
 
+    def learn_baseline(self, judged: "IncidentMemory") -> "IncidentMemory":
+        """Learn only the scores from the memory after a baseline's verdict: they are for the threshold. A baseline has
+        no incident, and ends no mute, since mutes end by the mesh's clock."""
+        return replace(
+            self,
+            scores=judged.scores,
+            times=judged.times,
+            reconstruction=judged.reconstruction,
+            tracks={},
+            above_notice={},
+            above_traffic={},
+            open=(),
+            active_mutes=ActiveMutes(),
+        )
+
     def pass_gap(self, missing: int) -> "IncidentMemory":
         """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
         normal, an incident ends sooner, because it may have ended in the gap."""
