@@ -114,11 +114,8 @@ async def _measure(
     passes, pushes, json_times, arrow_times = [], [], [], []
     deadline = time.perf_counter() + MAX_SECONDS
     for number, snapshot in enumerate(islice(_repeat(window, interval), LEARNED + MEASURED)):
-        runner, json_body, arrow_body = (
-            _TimedRunner(checkpoint),
-            encode_snapshot(snapshot, JSON),
-            encode_snapshot(snapshot, ARROW),
-        )
+        runner = _TimedRunner(checkpoint)
+        json_body, arrow_body = encode_snapshot(snapshot, JSON), encode_snapshot(snapshot, ARROW)
         begin = time.perf_counter()
         decode_snapshot(arrow_body, ARROW)
         json_begin = time.perf_counter()

@@ -81,7 +81,7 @@ class MeshRows:
         measurements = [_Measurements(self._dialect, services, calls)]
         for part, names in self._side_parts:
             settle = self.names.settle_key
-            own = _Measurements(part, *self._read_part(part, levels, settle, settle)).at_its_place()
+            own = _Measurements(part, *self._read_part(part, levels, settle, settle)).without_outsiders()
             names.learn(measurements, own)
             measurements.append(_Measurements(part, names.rename(own.services), names.rename(own.calls)))
         return _first_of([part.services for part in measurements]), _first_of([part.calls for part in measurements])
@@ -151,7 +151,7 @@ class _Measurements:
     services: Columns
     calls: Columns
 
-    def at_its_place(self) -> "_Measurements":
+    def without_outsiders(self) -> "_Measurements":
         """Return the measurements without callers that are not services; for an ingress controller, also without the
         services behind it."""
         external, keys = self.dialect.external, self.calls["requests"].table
