@@ -126,7 +126,7 @@ def start(
     beside: Mapping[str, Application] | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run the service on this machine alone, with a Ray of its own, until :func:`stop`. Return its URL when ready.
+    """Run the service on this machine alone, with its own Ray, until :func:`stop`. Return its URL when ready.
 
     Args:
         beside: further applications by name, which is also the first segment of their paths.

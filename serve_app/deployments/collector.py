@@ -285,7 +285,7 @@ class Collector:
 
 
 def _poll_once(mesh: MeshSettings, collector: CollectorSettings, within: float) -> Poll:
-    """Poll a mesh as the collector will. If its data arrive late, poll an earlier instant again. Each poll takes up to
+    """Poll a mesh like the collector's loop. If its data arrive late, poll an earlier instant. Each poll takes up to
     ``within`` s."""
     at = datetime.now(UTC) - timedelta(seconds=collector.behind_seconds)
     with closing(MeshSource(mesh, collector.model_copy(update={"deadline_seconds": within}))) as source:

@@ -3,6 +3,7 @@ owner. No other deployment calls it.
 """
 
 import asyncio
+from functools import partial
 
 from serve_app.alerts.delivery import AlertDelivery, receivers
 from serve_app.alerts.leader import Leader
@@ -29,10 +30,7 @@ class Notifier:
     def __init__(self, settings: Settings) -> None:
         start_reporting(settings, "notifier")
         to, store = receivers(settings), open_store(settings)
-
-        def draw(mesh: str, incident: str) -> str:
-            return _draw(store, mesh, incident)
-
+        draw = partial(_draw, store)
         self._leader = Leader(store, lambda: AlertDelivery(to, store, open_instruments(), draw=draw))
         self._delivery: asyncio.Task[None] | None = None
         self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing

@@ -96,14 +96,14 @@ def leave_other_clusters() -> None:
     address = cluster_address()
     if address:
         log.warning(
-            "%s=%s is ignored: the service starts a Ray of its own here; to run on that cluster, use "
+            "%s=%s is ignored: the service starts its own Ray here; to run on that cluster, use "
             "`serve run serve_app.app:build`",
             ADDRESS,
             address,
         )
     variables = sorted(name for name in FOREIGN_VARIABLES if os.environ.get(name, "") not in UNSET)
     if variables:
-        log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(variables))
+        log.warning("ignored, because the service starts its own Ray here: %s", ", ".join(variables))
     for name in (ADDRESS, *FOREIGN_VARIABLES, *_PROCESS_VARIABLES):
         os.environ.pop(name, None)
 

@@ -11,7 +11,7 @@ from serve_app.observability.logs import AddContext, JsonFormatter
 
 PACKAGES = ("serve_app", "model")
 SERVE = "ray.serve"
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # requested every few seconds, as long as the service runs
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # requested every few seconds
 CALL = "CALL "  # begins Serve's line about a call between replicas; some are just as frequent
 ALL_ROUTES = "Got updated endpoints"  # begins a line with 3,000 characters from Serve's proxy
 

@@ -98,7 +98,7 @@ class RemoteApi:
     :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(subject, method, *args)``.
 
     Attributes:
-        names: names of the subject and its method, as far as they were read.
+        names: attributes that were read: subject, method.
     """
 
     call: Any
