@@ -244,8 +244,8 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
     assert "shop/tax" not in next_step(incident(suspects=(first, Suspect("shop/tax", 0.05, (FAILING,)))))
     of_call = replace(FAILING, source="shop/cart")  # explains one by the other
     for name in ("shop/car", "shop/cart.v2", "hop/cart"):  # part of another name
-        found = next_step(incident(suspects=(first, Suspect(name, 0.25, (of_call,)))))
-        assert f"; look at {name} too (47% of the calls from shop/cart fail, usually 0.1%)." in found
+        text = next_step(incident(suspects=(first, Suspect(name, 0.25, (of_call,)))))
+        assert f"; look at {name} too (47% of the calls from shop/cart fail, usually 0.1%)." in text
 
 
 def test_the_second_suspect_is_said_to_retry_if_it_does() -> None:

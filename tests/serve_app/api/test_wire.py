@@ -86,14 +86,14 @@ def test_every_form_is_the_same_snapshot(form: str) -> None:
     services[2] |= {"signals": {"cpu_throttling": 0.4}}
     context["services"] = services
     expected = decode_snapshot(json.dumps(document(**context)).encode())
-    found = decode_snapshot(encode(document(**context)), media_type)
-    assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
-    assert found.signals == (
+    snapshot = decode_snapshot(encode(document(**context)), media_type)
+    assert (snapshot.digest, snapshot.observed_at) == (expected.digest, expected.observed_at)
+    assert snapshot.signals == (
         Signal(SignalKind.DISK_PRESSURE, "shop/db/primary", 0.1),
         Signal(SignalKind.QUEUE_DEPTH, "shop/db/primary", 5200.0),
         Signal(SignalKind.CPU_THROTTLING, "shop/cart", 0.4),
     )
-    assert found.policies == (
+    assert snapshot.policies == (
         ServicePolicy("shop/cart", Sensitivity.LOW),
         ServicePolicy("shop/*", mute="being moved"),
     )
@@ -237,8 +237,8 @@ def test_columns_are_refused_and_the_error_says_where_rows_are_described(field: 
 def test_documents_of_the_past_are_still_read(media_type: str) -> None:
     """Golden files must stay readable for clients that write them. They change only with a new version."""
     expected = json.loads((GOLDEN / "snapshot.expected.json").read_text())
-    found = decode_snapshot((GOLDEN / f"snapshot.{SUFFIXES[media_type]}").read_bytes(), media_type)
-    assert json.loads(json.dumps(snapshot_document(found))) == expected
+    snapshot = decode_snapshot((GOLDEN / f"snapshot.{SUFFIXES[media_type]}").read_bytes(), media_type)
+    assert json.loads(json.dumps(snapshot_document(snapshot))) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -285,10 +285,10 @@ def test_unusual_types_of_arrow_are_read() -> None:
     table = table.set_column(table.column_names.index("services"), "services", cell)
     for unit in ("s", "ms", "us", "ns"):
         at = pa.array([expected.observed_at], pa.timestamp("us", "UTC")).cast(pa.timestamp(unit, "Europe/Berlin"))
-        found = decode_snapshot(
+        snapshot = decode_snapshot(
             stream(table.set_column(table.column_names.index("observed_at"), "observed_at", at)), ARROW
         )
-        assert (found.digest, found.observed_at) == (expected.digest, expected.observed_at)
+        assert (snapshot.digest, snapshot.observed_at) == (expected.digest, expected.observed_at)
     rates = pa.StructArray.from_arrays([pa.array([1]).cast(pa.decimal128(20, 1))], ["request_rate"])
     one = pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"]), rates], ["namespace", "name", "metrics"])
     exact = pa.table({"observed_at": ["2026-03-01T03:12:00Z"], "services": pa.ListArray.from_arrays([0, 1], one)})

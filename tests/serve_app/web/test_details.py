@@ -47,16 +47,16 @@ def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
 
 
 def test_the_metrics_of_a_service_are_those_of_the_snapshots(seen_mesh: Watched) -> None:
-    found = read(seen_mesh, SLOW)
-    assert [history.metric for history in found.metrics] == list(NODE_METRICS)
-    assert [instant(at) for at in found.times] == [instant(snapshot.observed_at) for snapshot in SNAPSHOTS]
+    document = read(seen_mesh, SLOW)
+    assert [history.metric for history in document.metrics] == list(NODE_METRICS)
+    assert [instant(at) for at in document.times] == [instant(snapshot.observed_at) for snapshot in SNAPSHOTS]
     for i, metric in enumerate(NODE_METRICS):
         measured = [snapshot.node_features[snapshot.node_ids.index(SLOW), i] for snapshot in SNAPSHOTS]
-        np.testing.assert_allclose(columns(found, metric)["observed"], measured, rtol=1e-4)
-    assert (found.state, found.source) == ("scored", None)
-    assert found.measured_at == found.observed_at == SNAPSHOTS[-1].observed_at
+        np.testing.assert_allclose(columns(document, metric)["observed"], measured, rtol=1e-4)
+    assert (document.state, document.source) == ("scored", None)
+    assert document.measured_at == document.observed_at == SNAPSHOTS[-1].observed_at
     rate = SNAPSHOTS[-1].node_features[SNAPSHOTS[-1].node_ids.index(SLOW), 0]
-    assert found.requests == pytest.approx(rate * SPEC.interval_seconds, rel=1e-3)
+    assert document.requests == pytest.approx(rate * SPEC.interval_seconds, rel=1e-3)
 
 
 def test_a_service_has_its_signals_without_expected_values(tmp_path: Path) -> None:
@@ -119,15 +119,15 @@ def test_callers_and_callees_have_their_rate_errors_and_latency(seen_mesh: Watch
 
 def test_calls_have_metrics_of_their_own(seen_mesh: Watched) -> None:
     caller = read(seen_mesh, SLOW).callers[0].service
-    found = read(seen_mesh, SLOW, caller, DURING)
-    assert [history.metric for history in found.metrics] == list(EDGE_METRICS)
-    assert (found.service, found.source, found.state) == (SLOW, caller, "scored")
-    assert (found.callers, found.callees, found.neighbours_at) == ([], [], None)
-    slow = columns(found, "p50_latency")
+    document = read(seen_mesh, SLOW, caller, DURING)
+    assert [history.metric for history in document.metrics] == list(EDGE_METRICS)
+    assert (document.service, document.source, document.state) == (SLOW, caller, "scored")
+    assert (document.callers, document.callees, document.neighbours_at) == ([], [], None)
+    slow = columns(document, "p50_latency")
     assert slow["observed"][DURING] > slow["high"][DURING]
-    assert found.requests is not None
-    assert found.deviation is not None
-    assert found.deviation > 3
+    assert document.requests is not None
+    assert document.deviation is not None
+    assert document.deviation > 3
 
 
 def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen_mesh: Watched) -> None:
@@ -161,15 +161,15 @@ def test_incidents_from_before_the_kept_snapshots_are_listed_too(watched_mesh: W
     watched_mesh.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
     (incident,) = (incident for incident in read(watched_mesh, SLOW).incidents if incident.role == "first_suspect")
     watched_mesh.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
-    found = read(watched_mesh, SLOW)
+    document = read(watched_mesh, SLOW)
     inside = {*json.loads(watched_mesh.incidents.detail(MESH, incident.id))["affected"]}
-    caller = next(caller.service for caller in found.callers if caller.service in inside)
+    caller = next(caller.service for caller in document.callers if caller.service in inside)
     affected, calls = read(watched_mesh, caller), read(watched_mesh, SLOW, caller)
     calm = read(watched_mesh, DEPLOYED)
-    (earlier,) = (one for one in found.incidents if one.id == incident.id)
+    (earlier,) = (one for one in document.incidents if one.id == incident.id)
     assert (earlier.since, earlier.role, earlier.kind) == (incident.since, "first_suspect", "slow")
     assert earlier.headline
-    assert earlier.last < found.times[0]
+    assert earlier.last < document.times[0]
     assert not earlier.open
     assert incident.id in {incident.id for incident in affected.incidents}
     assert incident.id in {incident.id for incident in calls.incidents}
@@ -290,6 +290,6 @@ def test_the_lists_of_a_hub_are_bounded(watched_mesh: Watched) -> None:
         for i in range(12)
     ]
     watched_mesh.see(MESH, snapshots)
-    found = read(watched_mesh, names[-1])
-    assert (len(found.callers), found.callers_total, found.callees_total) == (MAX_NEIGHBOURS, count, 0)
-    assert found.callers[0].requests_per_second == pytest.approx(snapshots[-1].edge_features[:, 0].max(), rel=1e-3)
+    document = read(watched_mesh, names[-1])
+    assert (len(document.callers), document.callers_total, document.callees_total) == (MAX_NEIGHBOURS, count, 0)
+    assert document.callers[0].requests_per_second == pytest.approx(snapshots[-1].edge_features[:, 0].max(), rel=1e-3)

@@ -50,8 +50,8 @@ def errors_of(found: MapFrontDoor) -> MetricHistory:
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
-    found = door(snapshot(0))
-    observed = {history.metric: history.observed for history in found.metrics}
+    document = door(snapshot(0))
+    observed = {history.metric: history.observed for history in document.metrics}
     assert observed["request_rate"] == [70.0]
     assert observed["error_rate"] == [pytest.approx((60 * 0.01 + 10 * 0.5) / 70, rel=1e-3)]
     assert observed["p99_latency"] == [pytest.approx((60 * 0.2 + 10 * 0.9) / 70, rel=1e-3)]
@@ -59,11 +59,11 @@ def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> No
 
 def test_usual_is_what_was_before_the_incident_while_the_window_has_it() -> None:
     calm, bad = [snapshot(at) for at in range(10)], [snapshot(at, errors=0.9) for at in range(10, 40)]
-    found = door(*calm, *bad, incidents=[(10, None)])
-    errors = errors_of(found)
+    document = door(*calm, *bad, incidents=[(10, None)])
+    errors = errors_of(document)
     assert errors.high[-1] == pytest.approx(errors.observed[0])
     assert errors.observed[-1] == pytest.approx((60 * 0.9 + 10 * 0.5) / 70, rel=1e-3)
-    assert len(found.times) == len(errors.low) == 40
+    assert len(document.times) == len(errors.low) == 40
     assert len(door(*calm * 10).times) == MAX_SNAPSHOTS
     long = [snapshot(at, errors=0.9) for at in range(10, 20 + MAX_SNAPSHOTS)]
     assert errors_of(door(*calm, *long, incidents=[(10, None)])).high[-1] == errors.high[-1]

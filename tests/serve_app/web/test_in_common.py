@@ -72,21 +72,21 @@ def failing(caller: str = "", callee: str = "", space: str = "") -> MeshSnapshot
 
 
 def test_calls_out_of_a_namespace_that_fail_are_compared_with_all_others() -> None:
-    found = share(failing(space="maps/"))
-    (best, *_) = found.groups
+    document = share(failing(space="maps/"))
+    (best, *_) = document.groups
     assert (best.calls, best.bad, best.total) == ("calls out of namespace maps", 6, 6)
     assert (best.others_bad, best.others) == (0, 4), "calls to the callers fail because of these"
-    assert found.fact == "All 6 calls out of namespace maps fail, and none of 4 others"
-    assert found.next_step == "Check DNS and egress of namespace maps first."
-    assert found.service == ""
+    assert document.fact == "All 6 calls out of namespace maps fail, and none of 4 others"
+    assert document.next_step == "Check DNS and egress of namespace maps first."
+    assert document.service == ""
 
 
 def test_a_caller_is_named_and_so_are_its_retries() -> None:
     bad = failing(caller="shop/c")
-    found = share(bad)
-    assert found.fact == "Calls from shop/c to all 3 callees fail, and none of 8 others"
+    document = share(bad)
+    assert document.fact == "Calls from shop/c to all 3 callees fail, and none of 8 others"
     step = "Check DNS and egress of shop/c first: what it calls answers others."
-    assert (found.next_step, found.service) == (step, "shop/c")
+    assert (document.next_step, document.service) == (step, "shop/c")
     rates = bad.edge_features.copy()
     rates[bad.edge_index[0] == bad.node_ids.index("shop/c"), EdgeMetric.REQUESTS_PER_SECOND] *= 4
     retries = share(replace(bad, edge_features=rates))
@@ -97,9 +97,9 @@ def test_slow_calls_count_if_hardly_any_fails() -> None:
     def latency(source: str, _: str) -> float:
         return 0.5 if source.startswith("maps/") else 0.02
 
-    found = share(values(none, latency, 2))
-    assert found.verb == "are slow"
-    assert found.next_step == "Check the network and the nodes of namespace maps first."
+    document = share(values(none, latency, 2))
+    assert document.verb == "are slow"
+    assert document.next_step == "Check the network and the nodes of namespace maps first."
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_slow_calls_count_if_hardly_any_fails() -> None:
     ids=["callee", "suspect", "namespace", "separate faults"],
 )
 def test_what_the_incident_says_already_does_not_lead(snapshot: MeshSnapshot, of: IncidentDocument) -> None:
-    found = share(snapshot, of)
-    assert found.groups
-    assert (found.fact, found.next_step, found.service) == ("", "", "")
+    document = share(snapshot, of)
+    assert document.groups
+    assert (document.fact, document.next_step, document.service) == ("", "", "")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_title_that_is_too_narrow_is_replaced(snapshot: MeshSnapshot, of: Inci
 
 
 def test_calls_of_another_incident_do_not_count() -> None:
-    found = share(failing(space="maps/"), incident(affected=["shop/c", "shop/z"], suspects=[]))
-    assert all(group.calls != "calls out of namespace maps" for group in found.groups)
+    document = share(failing(space="maps/"), incident(affected=["shop/c", "shop/z"], suspects=[]))
+    assert all(group.calls != "calls out of namespace maps" for group in document.groups)
 
 
 def test_nothing_is_in_common_without_bad_calls_or_without_a_past() -> None:
@@ -145,5 +145,5 @@ def test_nothing_is_in_common_without_bad_calls_or_without_a_past() -> None:
 def test_calls_that_were_not_made_before_are_no_error() -> None:
     earlier = mesh_of(["maps/a", "data/x"], {("maps/a", "data/x"): 10.0})
     before = [replace(earlier, observed_at=AT - timedelta(seconds=15))]
-    found = MapInCommon.model_validate(in_common(failing(space="maps/"), before, incident()))
-    assert found.groups[0].calls == "calls out of namespace maps"
+    document = MapInCommon.model_validate(in_common(failing(space="maps/"), before, incident()))
+    assert document.groups[0].calls == "calls out of namespace maps"

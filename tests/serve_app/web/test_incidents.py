@@ -444,5 +444,5 @@ def test_incidents_are_found_by_the_team_of_their_first_suspect(
 
 
 def of_team(watched_mesh: Watched, team: str, of_period: bool) -> list[ArchivedIncidentDocument]:
-    found = watched_mesh.incidents.overview(MESH, IncidentFilter(limit=1), of_period, team)
-    return IncidentsDocument.model_validate_json(found).incidents
+    document = watched_mesh.incidents.overview(MESH, IncidentFilter(limit=1), of_period, team)
+    return IncidentsDocument.model_validate_json(document).incidents

@@ -16,8 +16,8 @@ WINDOW = [snapshot(0, "shop/cart", "pay/old"), snapshot(1, "shop/cart", "shop/ca
 
 
 def find(text: str, limit: int = 10) -> tuple[list[str], int]:
-    found = ServicesDocument.model_validate_json(find_services(WINDOW, text, limit))
-    return found.services, found.total
+    document = ServicesDocument.model_validate_json(find_services(WINDOW, text, limit))
+    return document.services, document.total
 
 
 def test_the_same_name_comes_first_then_those_that_begin_with_the_text() -> None:

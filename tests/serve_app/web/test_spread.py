@@ -12,8 +12,8 @@ def spread_of(
     """Return near, far, distance and direction of each hop in a mesh with these calls and rates."""
     names = sorted({name for pair in calls for name in pair})
     edge_index = np.array([[names.index(a), names.index(b)] for a, b in calls], np.int64).T
-    found = spread(origins, set(affected), names, edge_index, np.array(list(calls.values()), np.float32))
-    return [(hop.near, hop.far, hop.distance, hop.is_down) for hop in found]
+    hops = spread(origins, set(affected), names, edge_index, np.array(list(calls.values()), np.float32))
+    return [(hop.near, hop.far, hop.distance, hop.is_down) for hop in hops]
 
 
 def test_the_spread_follows_shortest_paths_to_callers_then_to_callees() -> None:
