@@ -33,8 +33,8 @@ from tests.serve_app.stores.content import (
     append_for_ever,
     at,
     check_appended,
-    found,
     incident,
+    incident_ids,
     is_step,
     random_bytes,
     snapshots,
@@ -229,15 +229,15 @@ def test_a_paused_redis_is_503_and_a_repeated_push_has_the_same_verdict(program:
 
 def repeat(call: Callable[[], T]) -> T:
     """Call again until the Redis answers."""
-    found: list[T] = []
+    incident_ids: list[T] = []
 
     def answers() -> bool:
         with suppress(StoreGone):
-            found.append(call())
-        return bool(found)
+            incident_ids.append(call())
+        return bool(incident_ids)
 
     assert eventually(answers)
-    return found[0]
+    return incident_ids[0]
 
 
 def assert_same_state(one: Session, other: Session) -> None:
@@ -378,7 +378,7 @@ def test_an_emptied_redis_is_503_until_its_data_is_back(program: RedisProgram) -
                 (program.folder.parent / name).rename(program.folder / name)
         program.start()
         append(store, 2, revision=revision)
-        assert found(store) == ["incident-1"]
+        assert incident_ids(store) == ["incident-1"]
 
 
 def test_lost_writes_are_logged(program: RedisProgram, caplog: pytest.LogCaptureFixture) -> None:
@@ -531,17 +531,17 @@ def test_the_doctor_checks_what_survives(tmp_path: Path) -> None:
         def outcomes() -> dict[str, tuple[str, str]]:
             return {one.subject: (one.outcome, one.found) for one in check_redis(program.settings())}
 
-        found = outcomes()
-        assert {subject: outcome for subject, (outcome, _) in found.items()} == {
+        incident_ids = outcomes()
+        assert {subject: outcome for subject, (outcome, _) in incident_ids.items()} == {
             "store": "ok",
             "persistence": "ok",
             "memory": "ok",
         }
-        assert "lose" not in found["persistence"][1]
+        assert "lose" not in incident_ids["persistence"][1]
         hand.config_set("appendfsync", "everysec")
-        found = outcomes()
-        assert found["persistence"][0] == "ok"
-        assert "up to two seconds of verdicts" in found["persistence"][1]
+        incident_ids = outcomes()
+        assert incident_ids["persistence"][0] == "ok"
+        assert "up to two seconds of verdicts" in incident_ids["persistence"][1]
         hand.config_set("appendfsync", "no")
         assert outcomes()["persistence"][0] == "warning"
         hand.config_set("appendonly", "no")

@@ -62,7 +62,7 @@ PATIENT = PATIENCE_SECONDS  # deadline of a request that will be answered
 def incident(name: str = "a", *services: str, severity: str = "minor", age: float = 120.0, **more: Any) -> Incident:
     """Return an incident whose services are suspects, best first, and affected; ``age`` in seconds before ``NOW``."""
     named = services or ("shop/cart", "shop/web")
-    calls = tuple(replace(one, destination=named[0]) for one in _reasons())  # of the others: no fault of their own
+    calls = tuple(replace(call, destination=named[0]) for call in _reasons())  # of the others: no fault of their own
     suspects = tuple(Suspect(s, 0.6 / (i + 1), _reasons(), calls if i else ()) for i, s in enumerate(named))
     fields = {"suspects": suspects, "affected": named, "score": 7.5, **more}
     made = Incident(id=name, since=NOW - timedelta(seconds=age), severity=Severity(severity), **fields)
@@ -74,11 +74,11 @@ def change(service: str = "shop/cart") -> NearbyChange:
 
 
 def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage: float = 1.0) -> Verdict:
-    alerting = any(one.severity is not Severity.NOTICE for one in incidents)
-    known = Status(status) if status else Status.ANOMALOUS if alerting else Status.NORMAL
+    alerting = any(item.severity is not Severity.NOTICE for item in incidents)
+    verdict_status = Status(status) if status else Status.ANOMALOUS if alerting else Status.NORMAL
     missing = (1,) if coverage < 1 else ()
     return build_verdict(
-        *incidents, observed_at=at, status=known, mesh_score=7.5, coverage=coverage, missing_parts=missing
+        *incidents, observed_at=at, status=verdict_status, mesh_score=7.5, coverage=coverage, missing_parts=missing
     )
 
 
@@ -98,19 +98,19 @@ def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400
     return incident(name, service, severity="notice", **fields)
 
 
-def transition(alerts: MeshAlerts, mesh: str, one: Verdict, now: datetime, links: Links) -> Transition:
+def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: Links) -> Transition:
     """Return the changes that a verdict makes, once it is stored as JSON."""
-    return transition_of_document(alerts, mesh, encode_verdict(one), now, links)
+    return transition_of_document(alerts, mesh, encode_verdict(verdict), now, links)
 
 
 def play(*verdicts: Verdict, step: timedelta = MINUTE, links: Links = PLACE) -> list[Transition]:
     """Return the transitions of these verdicts of the mesh shop, which come one after the other."""
-    found: list[Transition] = []
-    for i, one in enumerate(verdicts):
+    transitions: list[Transition] = []
+    for i, verdict in enumerate(verdicts):
         at = NOW + i * step
-        alerts = found[-1].alerts if found else MeshAlerts()
-        found.append(transition(alerts, "shop", replace(one, observed_at=at), at, links))
-    return found
+        alerts = transitions[-1].alerts if transitions else MeshAlerts()
+        transitions.append(transition(alerts, "shop", replace(verdict, observed_at=at), at, links))
+    return transitions
 
 
 def kinds(events: Iterable[IncidentEvent]) -> list[str]:
@@ -122,25 +122,26 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise StoreFull("the disk is full")
 
 
-def accept(notifier: AlertDelivery, mesh: str, one: Verdict, now: datetime) -> None:
+def accept(notifier: AlertDelivery, mesh: str, verdict: Verdict, now: datetime) -> None:
     """Hand a verdict on, as the feed does."""
-    notifier.accept_verdict(mesh, encode_verdict(one), now)
+    notifier.accept_verdict(mesh, encode_verdict(verdict), now)
 
 
 def store_verdict(
     store: StateStore,
     mesh: str,
-    one: Verdict,
+    verdict: Verdict,
     sequence: int,
     *,
     made_at: datetime | None = None,
     replayed: bool = False,
 ) -> int:
     """Store the verdict of a mesh's next snapshot, as a session does. Returns the revision of the mesh."""
-    at = one.observed_at + sequence * timedelta(seconds=15)
-    document = encode_verdict(replace(one, observed_at=at, sequence=sequence)).model_copy(update={"replayed": replayed})
-    packed = document.model_dump_json().encode()
-    record = StoredVerdict(2, packed, made_at=made_at.timestamp() if made_at else time.time())
+    at = verdict.observed_at + sequence * timedelta(seconds=15)
+    document = encode_verdict(replace(verdict, observed_at=at, sequence=sequence))
+    document = document.model_copy(update={"replayed": replayed})
+    content = document.model_dump_json().encode()
+    record = StoredVerdict(2, content, made_at=made_at.timestamp() if made_at else time.time())
     new = NewSnapshot(sequence, at, b"snapshot", "digest", b"state", record.pack())
     before = store.load(mesh)
     return store.append(mesh, new, keep=20, revision=before.revision if before else 0)
@@ -301,11 +302,11 @@ async def start_endpoints(*behaviours: Any) -> AsyncIterator[list[StandIn]]:
 def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn] = (), **more: Any) -> Receivers:
     hook = {name: more.pop(name) for name in ("secret_file", "format") if name in more}
     return Receivers(
-        tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
+        tuple(Endpoint(f"{endpoint.url}/api/v2/alerts") for endpoint in alertmanagers),
         (
             *(
-                ChosenReceiver(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)))
-                for one in webhooks
+                ChosenReceiver(partial(WEBHOOK.open, WebhookSettings(url=f"{endpoint.url}/hook", **hook)))
+                for endpoint in webhooks
             ),
             *more.pop("events", ()),
         ),

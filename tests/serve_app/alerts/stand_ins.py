@@ -119,15 +119,15 @@ class StandInPagerDuty(OtherSide):
 
     def alerts(self) -> dict[str, list[str]]:
         """The actions on each alert that had an effect, by its key: what was triggered once is triggered once."""
-        found: dict[str, list[str]] = {}
+        by_key: dict[str, list[str]] = {}
         for event in self.events:
-            actions = found.setdefault(event["dedup_key"], [])
+            actions = by_key.setdefault(event["dedup_key"], [])
             action = event["event_action"]
             if action == "trigger" and (not actions or actions[-1] == "resolve"):
                 actions.append("trigger")
             elif action == "resolve" and actions and actions[-1] == "trigger":
                 actions.append("resolve")
-        return found
+        return by_key
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
         pagerduty = self
@@ -182,7 +182,7 @@ def problems_of_event(event: dict[str, Any], size: int) -> list[str]:
     )
     if payload.get("severity") not in ("critical", "error", "warning", "info"):
         wrong.append("'payload.severity' is invalid (must be one of the following: 'critical', 'warning', 'error')")
-    wrong += [f"a link has no href: {one}" for one in event.get("links", ()) if not one.get("href")]
+    wrong += [f"a link has no href: {link}" for link in event.get("links", ()) if not link.get("href")]
     return wrong + ([f"the event has {size} bytes"] if size > 512_000 else [])
 
 
@@ -205,10 +205,10 @@ class StandInSlack(OtherSide):
     may_read: bool = True
 
     def roots(self) -> list[dict[str, Any]]:
-        return [one for one in self.messages if "thread_ts" not in one]
+        return [message for message in self.messages if "thread_ts" not in message]
 
     def replies(self, ts: str) -> list[dict[str, Any]]:
-        return [one for one in self.messages if one.get("thread_ts") == ts]
+        return [message for message in self.messages if message.get("thread_ts") == ts]
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
         slack = self
@@ -268,13 +268,14 @@ class StandInSlack(OtherSide):
                     message = {**fields, "ts": f"{1_772_334_840 + len(self.messages)}.000100"}
                     self.messages.append(message)
                     return {"ok": True, "channel": CHANNEL, "ts": message["ts"]}
-                found = next((one for one in self.messages if one["ts"] == fields["ts"]), None)
-                if found is None:
+                root = next((message for message in self.messages if message["ts"] == fields["ts"]), None)
+                if root is None:
                     return {"ok": False, "error": "message_not_found"}
-                found.update(fields)
-                return {"ok": True, "channel": CHANNEL, "ts": found["ts"]}
+                root.update(fields)
+                return {"ok": True, "channel": CHANNEL, "ts": root["ts"]}
             case "conversations.history":
-                page = [one for one in reversed(self.roots()) if float(one["ts"]) >= float(fields["oldest"])]
+                oldest = float(fields["oldest"])
+                page = [root for root in reversed(self.roots()) if float(root["ts"]) >= oldest]
                 start, limit = int(fields.get("cursor") or 0), int(fields["limit"])
                 following = str(start + limit) if start + limit < len(page) else ""
                 return {
@@ -284,17 +285,17 @@ class StandInSlack(OtherSide):
                     "response_metadata": {"next_cursor": following},
                 }
             case "conversations.replies":
-                root = [one for one in self.roots() if one["ts"] == fields["ts"]]
-                if not root:
+                roots = [root for root in self.roots() if root["ts"] == fields["ts"]]
+                if not roots:
                     return {"ok": False, "error": "thread_not_found"}
-                return {"ok": True, "messages": [*root, *self.replies(fields["ts"])]}
+                return {"ok": True, "messages": [*roots, *self.replies(fields["ts"])]}
             case "files.getUploadURLExternal":
                 name = f"F{len(self.files):010}"
                 self.files[name] = {"filename": fields["filename"], "length": int(fields["length"])}
                 return {"ok": True, "upload_url": f"{self.url}/upload/{name}", "file_id": name}
             case "files.completeUploadExternal":
-                for one in fields["files"]:
-                    self.files[one["id"]] |= {"title": one["title"], "thread_ts": fields["thread_ts"]}
+                for file in fields["files"]:
+                    self.files[file["id"]] |= {"title": file["title"], "thread_ts": fields["thread_ts"]}
                 return {"ok": True, "files": fields["files"]}
         return {"ok": False, "error": "unknown_method"}
 
@@ -309,7 +310,7 @@ def problems_of_message(fields: dict[str, Any]) -> list[str]:
         texts = [block["text"]] if "text" in block else block.get("elements", [])
         limit = _TEXT_LIMITS.get(block["type"], 3000)
         wrong += [
-            f"{block['type']}: {len(one['text'])} characters" for one in texts if not 0 < len(one["text"]) <= limit
+            f"{block['type']}: {len(text['text'])} characters" for text in texts if not 0 < len(text["text"]) <= limit
         ]
     metadata = fields.get("metadata", {})
     if set(metadata) != {"event_type", "event_payload"}:
@@ -334,8 +335,12 @@ class StandInGrafana(OtherSide):
             def do_GET(self) -> None:
                 if self._may():
                     tags = parse_qs(urlsplit(self.path).query)["tags"]
-                    found = [one for one in grafana.annotations.values() if set(tags) <= set(one["tags"])]
-                    self.answer(200, {} if grafana.garbage else found)
+                    matches = [
+                        annotation
+                        for annotation in grafana.annotations.values()
+                        if set(tags) <= set(annotation["tags"])
+                    ]
+                    self.answer(200, {} if grafana.garbage else matches)
 
             def do_POST(self) -> None:
                 if self._may():

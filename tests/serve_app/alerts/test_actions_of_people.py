@@ -68,7 +68,7 @@ def check_slack(there: Any) -> None:
     sections = [block["text"]["text"] for block in message["blocks"][:-1]]
     assert sections[0] == "Accepted as normal by ana: minor incident in shop: shop/cart"
     assert f"*On it*\n{ON_IT}" in sections
-    assert [one["text"] for one in there.replies(message["ts"])] == [
+    assert [reply["text"] for reply in there.replies(message["ts"])] == [
         "ana is on it",
         "Note by ben: &lt;!channel&gt; &lt;b&gt;done&lt;/b&gt; &amp; *bold*\nnext",
         "What helped, by ana: restarted it",
@@ -85,10 +85,10 @@ def check_grafana(there: Any) -> None:
 
 def check_webhook(there: Any) -> None:
     events = [body for _, body in there.requests]
-    assert [one["event"] for one in events] == ["opened", *["acted"] * 4]
-    assert [one["actions"] for one in events] == [ACTIONS[:i] for i in range(5)]
-    assert [one["sequence"] for one in events] == [1, 2, 3, 4, 5]
-    assert [one["on_it"] for one in events] == ["", *[ON_IT] * 4]
+    assert [event["event"] for event in events] == ["opened", *["acted"] * 4]
+    assert [event["actions"] for event in events] == [ACTIONS[:i] for i in range(5)]
+    assert [event["sequence"] for event in events] == [1, 2, 3, 4, 5]
+    assert [event["on_it"] for event in events] == ["", *[ON_IT] * 4]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_alert_keeps_its_labels_and_says_who_is_on_it() -> None:
     raised = transition(alerts, "shop", verdict(incident("a", severity="critical")), NOW + MINUTE, PLACE)
     assert raised.alerts.open[0].alert.annotations["on_it"] == on_it, "also after the next verdict"
     over = transition(raised.alerts, "shop", verdict(), NOW + 2 * MINUTE, PLACE)
-    assert [one.document["on_it"] for one in (*raised.events, *over.events)] == [on_it, on_it]
+    assert [event.document["on_it"] for event in (*raised.events, *over.events)] == [on_it, on_it]
     state = AlertState(meshes={"shop": alerts})
     assert msgspec.json.decode(msgspec.json.encode(state), type=AlertState) == state
 
@@ -149,7 +149,7 @@ def test_an_alert_keeps_its_labels_and_says_who_is_on_it() -> None:
 def test_actions_on_a_merged_incident_are_no_further_events() -> None:
     (opened,) = play(verdict(incident("a")))
     alerts, events = apply(opened.alerts, action("acknowledge", of="b"), action("note", "mine"))
-    assert [one["actions"][-1]["text"] for one in events] == ["mine"]
+    assert [event["actions"][-1]["text"] for event in events] == ["mine"]
     assert events[0]["on_it"] == ON_IT
     assert apply(alerts, action("acknowledge", of="b"), action("note", "mine")) == (alerts, [])
 
@@ -157,7 +157,7 @@ def test_actions_on_a_merged_incident_are_no_further_events() -> None:
 def test_an_event_has_the_last_actions_and_everyone_who_is_on_it() -> None:
     (opened,) = play(verdict(incident("a")))
     _, events = apply(opened.alerts, action("acknowledge"), *(action("note", str(i)) for i in range(30)))
-    assert [one["text"] for one in events[-1]["actions"]] == [str(i) for i in range(20, 30)]
+    assert [action["text"] for action in events[-1]["actions"]] == [str(i) for i in range(20, 30)]
     assert events[-1]["on_it"] == ON_IT
 
 
@@ -174,10 +174,10 @@ async def test_actions_are_read_from_the_archive(place: StoreSettings, store: St
     def archive(revision: int, *actions: dict[str, Any]) -> None:
         of_verdict = encode_verdict(verdict(incident("a"))).incidents[0]
         document = ArchivedIncidentDocument.from_object(
-            of_verdict, actions=[KeptActionDocument.model_validate(one) for one in actions]
+            of_verdict, actions=[KeptActionDocument.model_validate(action) for action in actions]
         )
-        kept = ArchivedIncident("a", NOW, None, 1, 1, "slow", (), (), pack_document(document))
-        store.replace("shop", b"state", revision=revision, incidents=(kept,))
+        record = ArchivedIncident("a", NOW, None, 1, 1, "slow", (), (), pack_document(document))
+        store.replace("shop", b"state", revision=revision, incidents=(record,))
 
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
@@ -192,5 +192,5 @@ async def test_actions_are_read_from_the_archive(place: StoreSettings, store: St
                 store_verdict(store, "shop", verdict(), 2)
                 await feed.hand_on(notifier)
                 await hook.until(lambda requests: len(requests) == 4)
-    sent = [(one.json["event"], len(one.json["actions"])) for one in hook.requests]
+    sent = [(request.json["event"], len(request.json["actions"])) for request in hook.requests]
     assert sent == [("opened", 0), ("acted", 1), ("acted", 2), ("resolved", 2)]

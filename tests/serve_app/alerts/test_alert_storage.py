@@ -93,8 +93,8 @@ def test_a_write_whose_answer_was_lost_is_no_takeover(store: StateStore, monkeyp
     storage.read()
     write = store.database.write
 
-    def lose_the_answer(*given: Any, **more: Any) -> NoReturn:
-        assert write(*given, **more)
+    def lose_the_answer(*arguments: Any, **more: Any) -> NoReturn:
+        assert write(*arguments, **more)
         raise StoreGone("no answer", stored="unknown")
 
     with monkeypatch.context() as patch:
@@ -212,8 +212,10 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
     monkeypatch.setattr("serve_app.alerts.verdict_feed.POLL_SECONDS", 0.01)
     monkeypatch.setattr(leader, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
-        one = Leader(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
-        running = asyncio.create_task(one.run())
+        notifier = Leader(
+            store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
+        )
+        running = asyncio.create_task(notifier.run())
         store_verdict(store, "shop", verdict(incident("a")), 1)
         await hook.until(lambda requests: len(distinct(requests)) == 1)
         while (document := other.read_document(NAME)).revision:
@@ -222,7 +224,7 @@ async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
                 break
         store_verdict(store, "shop", verdict(incident("b", "pay/bank")), 2)
         await hook.until(lambda requests: ("opened", "b") in distinct(requests))
-        await one.close()
+        await notifier.close()
         await running
 
 

@@ -206,11 +206,11 @@ async def test_an_alert_that_fails_with_500_is_skipped_if_others_are_taken(tmp_p
 
 
 async def test_an_alertmanager_that_fails_loses_no_alert(tmp_path: Path) -> None:
-    seen: list[Request] = []
+    requests: list[Request] = []
 
     def behaviour(request: Request) -> int:
-        seen.append(request)
-        return 500 if len(seen) <= 20 else 200
+        requests.append(request)
+        return 500 if len(requests) <= 20 else 200
 
     async with sending("alertmanagers", behaviour, tmp_path) as (_, notifier, instruments):
         named = [incident(f"i{i}", f"shop/s{i}") for i in range(12)]
@@ -234,8 +234,8 @@ async def test_a_refused_alert_is_not_retried_unchanged(status: int, reason: str
 async def test_retry_after_is_respected(tmp_path: Path) -> None:
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=30.0) == 30.0
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=9999.0) == 60.0
-    for failures, most in ((1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (5000, 60.0)):
-        assert most / 2 <= Backoff(1.0, 60.0).seconds(failures) <= most
+    for failures, longest in ((1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (5000, 60.0)):
+        assert longest / 2 <= Backoff(1.0, 60.0).seconds(failures) <= longest
     async with sending(
         "alertmanagers", (429, {"retry-after": "3600"}), tmp_path, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0
     ) as (server, notifier, instruments):
@@ -246,9 +246,9 @@ async def test_retry_after_is_respected(tmp_path: Path) -> None:
 
 def test_batches_keep_an_incident_together() -> None:
     alerts = [_alert(incident=str(i // 2), severity=str(i % 2)) for i in range(10)]
-    found = list(split_batches(alerts[::2] + alerts[1::2], limit=5))
-    assert [len(batch) for batch in found] == [4, 4, 2]
-    for batch in found:
+    batches = list(split_batches(alerts[::2] + alerts[1::2], limit=5))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    for batch in batches:
         assert sorted(alert.labels["incident"] for alert in batch)[::2] == sorted({a.labels["incident"] for a in batch})
 
 

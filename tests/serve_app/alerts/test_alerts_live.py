@@ -84,8 +84,8 @@ class Running:
         async with asyncio.timeout(WITHIN):
             while line := (await stderr.readline()).decode():
                 lines.append(line)
-                if found := re.search(r'Listening on" address=127\.0\.0\.1:(\d+)', line):
-                    self._port = int(found[1])
+                if match := re.search(r'Listening on" address=127\.0\.0\.1:(\d+)', line):
+                    self._port = int(match[1])
                     break
             else:
                 raise AssertionError("".join(lines))
@@ -102,14 +102,14 @@ class Running:
 
     async def alerts(self) -> list[dict[str, Any]]:
         async with httpx.AsyncClient(timeout=PATIENT) as http:
-            found: list[dict[str, Any]] = (await http.get(f"{self.url}/api/v2/alerts")).json()
-            return found
+            alerts: list[dict[str, Any]] = (await http.get(f"{self.url}/api/v2/alerts")).json()
+            return alerts
 
     async def until(self, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         async with asyncio.timeout(WITHIN):
-            while not enough(found := await self.alerts()):
+            while not enough(alerts := await self.alerts()):
                 await asyncio.sleep(0.1)
-            return found
+            return alerts
 
     def notifications(self) -> list[list[tuple[str, str]]]:
         """Return the notifications that people received: status and severity of each alert."""
@@ -139,7 +139,7 @@ async def alertmanager(folder: Path) -> AsyncIterator[Running]:
 
 def _to(*managers: Running, seconds: float = 0.2) -> Receivers:
     return Receivers(
-        tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in managers),
+        tuple(Endpoint(f"{manager.url}/api/v2/alerts") for manager in managers),
         timing=resend_after(seconds),
         backoff=QUICK,
         deadline_seconds=PATIENT,
@@ -200,19 +200,22 @@ async def test_a_rise_in_severity_replaces_the_alert(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_was_down_is_notified(tmp_path: Path) -> None:
-    async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
-        await two.stop()
-        async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
+    async with alertmanager(tmp_path / "am-0") as first, alertmanager(tmp_path / "am-1") as second:
+        await second.stop()
+        async with start_notifier(_to(first, second, seconds=60), tmp_path, utc_now) as (
+            notifier,
+            counts,
+        ):
             accept(notifier, "shop", _now(_of_now()), utc_now())
-            await one.webhook.until(lambda requests: len(requests) == 1)
+            await first.webhook.until(lambda requests: len(requests) == 1)
             await eventually(
                 lambda: metric_value(counts, "tagae_notifications_failed_total", reason="unreachable") >= 2
             )
             accept(notifier, "shop", _now(_of_now(severity="major")), utc_now())
-            await two.start()
-            (alert,) = await two.until(lambda alerts: len(alerts) == 1)
+            await second.start()
+            (alert,) = await second.until(lambda alerts: len(alerts) == 1)
             assert alert["labels"]["severity"] == "major"
-    assert ("firing", "minor") not in [row for notification in two.notifications() for row in notification]
+    assert ("firing", "minor") not in [row for notification in second.notifications() for row in notification]
 
 
 async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
@@ -274,11 +277,14 @@ async def test_the_documented_route_by_team_reaches_the_team(
     tmp_path: Path, labels: dict[str, str], receiver: str
 ) -> None:
     text = (Path(__file__).parents[3] / "docs" / "notifications.md").read_text(encoding="utf-8")
-    (config,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if 'team="checkout"' in one)
+    (config,) = (block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if 'team="checkout"' in block)
     file = tmp_path / "alertmanager.yml"
     file.write_text(config, encoding="utf-8")
-    given = [f"{name}={value}" for name, value in {"alertname": "TagaeIncident", **labels}.items()]
-    for command in (["check-config", str(file)], ["config", "routes", "test", f"--config.file={file}", *given]):
+    arguments = [f"{name}={value}" for name, value in {"alertname": "TagaeIncident", **labels}.items()]
+    for command in (
+        ["check-config", str(file)],
+        ["config", "routes", "test", f"--config.file={file}", *arguments],
+    ):
         process = await asyncio.create_subprocess_exec(
             "amtool", *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )

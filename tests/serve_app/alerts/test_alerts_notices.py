@@ -215,8 +215,8 @@ def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
 
 def test_an_end_during_a_mute_is_one_notification() -> None:
     """A snapshot in which a mute hides nothing proves nothing, neither before nor after the notification."""
-    *shown, over, later = play(verdict(incident("a")), CALM, HIDDEN, CALM, HIDDEN, CALM, CALM, CALM, CALM)
-    assert [kinds(one.events) for one in shown] == [["opened"], [], ["muted"], [], [], [], []]
+    *before, over, later = play(verdict(incident("a")), CALM, HIDDEN, CALM, HIDDEN, CALM, CALM, CALM, CALM)
+    assert [kinds(change.events) for change in before] == [["opened"], [], ["muted"], [], [], [], []]
     assert [(e.document["event"], e.document["reason"]) for e in over.events] == [("resolved", "over")]
     (ended,) = over.ended
     assert ended.labels["muted"] == "true"
@@ -242,8 +242,8 @@ def test_an_incident_that_outlasts_its_mute_is_one_notification(shown: Incident)
 
 
 def test_a_muted_notice_is_over_after_ten_minutes_without_it() -> None:
-    shown = play(verdict(notice("a")), HIDDEN, *[CALM] * 9, HIDDEN, *[CALM] * 11)
-    assert [(i, *kinds(one.events)) for i, one in enumerate(shown) if one.events] == [
+    changes = play(verdict(notice("a")), HIDDEN, *[CALM] * 9, HIDDEN, *[CALM] * 11)
+    assert [(i, *kinds(change.events)) for i, change in enumerate(changes) if change.events] == [
         (0, "opened"), (1, "muted"), (22, "resolved"),
     ]  # fmt: skip
 

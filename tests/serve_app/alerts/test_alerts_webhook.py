@@ -73,9 +73,9 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
         accept(notifier, "shop", verdict(), NOW)
         requests = await server.until(lambda requests: len(requests) == 2)
     for request, secret in zip(requests, (b"first secret", b"second secret"), strict=True):
-        at, _, given = request.headers["tagae-signature"].partition(",v1=")
+        at, _, digest = request.headers["tagae-signature"].partition(",v1=")
         signed = at.removeprefix("t=").encode() + b"." + request.body
-        assert given == hmac.new(secret, signed, hashlib.sha256).hexdigest()
+        assert digest == hmac.new(secret, signed, hashlib.sha256).hexdigest()
     assert signature("s", b"x", 1) != signature("s", b"x", 2)
 
 
@@ -93,11 +93,11 @@ async def test_events_wait_for_a_missing_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize("trouble", [503, 500, 429, 401, "half", "close", "hang"])
 async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_path: Path) -> None:
     """Every other request fails."""
-    seen: list[Request] = []
+    requests: list[Request] = []
 
     def behaviour(request: Request) -> int | str:
-        seen.append(request)
-        return trouble if len(seen) % 2 else 200
+        requests.append(request)
+        return trouble if len(requests) % 2 else 200
 
     async with sending("webhooks", behaviour, tmp_path, deadline_seconds=0.5) as (server, notifier, _):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
@@ -105,8 +105,8 @@ async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_p
         accept(notifier, "shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
         accept(notifier, "shop", verdict(), NOW)
         await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
-    requests = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
-    assert _events(requests) == [
+    deliveries = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
+    assert _events(deliveries) == [
         ("a", "opened"),
         ("b", "opened"),
         ("a", "severity_raised"),
@@ -114,7 +114,7 @@ async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_p
         ("a", "resolved"),
     ]
     for request in server.requests:  # the same event is the same bytes
-        assert request.body == next(r.body for r in requests if r.json["id"] == request.json["id"])
+        assert request.body == next(r.body for r in deliveries if r.json["id"] == request.json["id"])
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
@@ -151,12 +151,12 @@ async def test_an_event_that_is_never_taken_holds_up_no_other_incident(
 async def test_a_receiver_that_fails_now_and_then_loses_no_event(tmp_path: Path) -> None:
     """It recovers from an outage, with some of its servers: an event that fails right after another was taken is sent
     again."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     def behaviour(request: Request) -> int:
         name = request.json["incident"]["id"]
-        seen[name] += 1
-        return 502 if name == "a" and seen[name] < MAX_FAILURES + 3 else 200
+        counts[name] += 1
+        return 502 if name == "a" and counts[name] < MAX_FAILURES + 3 else 200
 
     async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
@@ -165,11 +165,11 @@ async def test_a_receiver_that_fails_now_and_then_loses_no_event(tmp_path: Path)
 
 
 async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:
-    seen: list[str] = []
+    incident_ids: list[str] = []
 
     def behaviour(request: Request) -> int:
-        seen.append(request.json["incident"]["id"])
-        return 500 if len(seen) < 30 else 200
+        incident_ids.append(request.json["incident"]["id"])
+        return 500 if len(incident_ids) < 30 else 200
 
     async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
@@ -191,8 +191,8 @@ async def test_the_newest_event_replaces_one_that_is_never_taken(tmp_path: Path)
 
 def test_a_full_queue_drops_the_oldest() -> None:
     events = tuple(IncidentEvent(str(i), NOW + timedelta(hours=i), {}) for i in range(30))
-    kept, dropped = QueueLimits(max_events=10).trim(events, NOW + timedelta(hours=29))
-    assert [event.id for event in kept] == [str(i) for i in range(20, 30)]
+    remaining, dropped = QueueLimits(max_events=10).trim(events, NOW + timedelta(hours=29))
+    assert [event.id for event in remaining] == [str(i) for i in range(20, 30)]
     assert dropped == {"expired": 6, "full": 14}
     assert QueueLimits().trim(events[:3], NOW)[0] == events[:3]
 

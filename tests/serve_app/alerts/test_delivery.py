@@ -82,11 +82,11 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
 
 
 async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> None:
-    kept: list[bool] = []
+    was_saved: list[bool] = []
 
     def behaviour(request: Request) -> int:
         (events,) = saved(tmp_path).events.values()
-        kept.append(request.json["id"] in {event.id for event in events})
+        was_saved.append(request.json["id"] in {event.id for event in events})
         return 200
 
     async with (
@@ -97,7 +97,7 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
             accept(notifier, "shop", verdict(incident("a", severity=severity)), NOW)
             await asyncio.sleep(0)
         await hook.until(lambda requests: len(requests) == 3)
-    assert kept == [True] * 3
+    assert was_saved == [True] * 3
 
 
 async def test_closing_delivers_waiting_notifications(tmp_path: Path) -> None:
@@ -260,10 +260,10 @@ async def test_secrets_are_sent_and_stay_out_of_the_log(tmp_path: Path, caplog: 
         )
         async with start_notifier(replace(configured(settings), drain_seconds=0), tmp_path) as (notifier, _):
             accept(notifier, "shop", verdict(incident("a")), NOW)
-            (one,) = await basic.until(lambda requests: len(requests) == 1)
+            (request,) = await basic.until(lambda requests: len(requests) == 1)
             (other,) = await bearer.until(lambda requests: len(requests) == 1)
             await eventually(lambda: caplog.text.count("forbidden") == 2)
-    assert one.path == "/am/api/v2/alerts"
-    assert one.headers["authorization"] == "Basic dGFnYWU6cMOkc3N3b3Jk"
+    assert request.path == "/am/api/v2/alerts"
+    assert request.headers["authorization"] == "Basic dGFnYWU6cMOkc3N3b3Jk"
     assert other.headers["authorization"] == "Bearer t0ken"
     assert not [secret for secret in ("pässword", "t0ken", "dGFnYWU6") if secret in caplog.text]

@@ -18,8 +18,8 @@ STEP = timedelta(seconds=15)
 
 def follow(*verdicts: Verdict, step: timedelta = STEP) -> tuple[list[IncidentEvent], MeshAlerts]:
     """Return the events of verdicts that arrive one after the other, and the alerts after them."""
-    found = play(*verdicts, step=step)
-    return [event for one in found for event in one.events], found[-1].alerts
+    changes = play(*verdicts, step=step)
+    return [event for change in changes for event in change.events], changes[-1].alerts
 
 
 def test_another_cause_is_an_event_once_it_has_led_for_a_minute() -> None:
@@ -46,8 +46,8 @@ def test_a_rise_in_severity_tells_another_cause_too() -> None:
 
 def test_an_incident_says_which_one_it_continues() -> None:
     again = replace(incident("b", "shop/cart"), since=NOW + timedelta(minutes=3))
-    seen = (verdict(incident("a", "shop/cart")), verdict(), verdict(again), verdict(again))
-    events, alerts = follow(*seen, step=timedelta(minutes=2))
+    verdicts = (verdict(incident("a", "shop/cart")), verdict(), verdict(again), verdict(again))
+    events, alerts = follow(*verdicts, step=timedelta(minutes=2))
     assert kinds(events) == ["opened", "resolved", "opened"]
     assert events[2].document["continues"] == "a"
     assert news(events[2].document) == "It continues incident a."

@@ -25,19 +25,20 @@ from tests.serve_app.alerts.stand_ins import StandInGrafana, serve
 
 @pytest.fixture
 def grafana() -> Iterator[StandInGrafana]:
-    with serve(StandInGrafana()) as one:
-        yield one
+    with serve(StandInGrafana()) as server:
+        yield server
 
 
 def is_over(grafana: StandInGrafana) -> Callable[[], bool]:
-    return lambda: all("timeEnd" in one for one in grafana.annotations.values()) and bool(grafana.annotations)
+    annotations = grafana.annotations
+    return lambda: bool(annotations) and all("timeEnd" in annotation for annotation in annotations.values())
 
 
 async def test_an_incident_is_one_annotation_from_its_start_to_its_end(grafana: StandInGrafana, tmp_path: Path) -> None:
     async with start_notifier(grafana.to(tmp_path), tmp_path) as (notifier, instruments):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(grafana.annotations) == 1)
-        (opened,) = (dict(one) for one in grafana.annotations.values())
+        (opened,) = (dict(item) for item in grafana.annotations.values())
         accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(is_over(grafana))
@@ -70,8 +71,8 @@ async def test_an_answer_that_is_no_list_counts_as_a_failure(grafana: StandInGra
 def test_texts_are_escaped_and_tags_fit() -> None:
     name = "n" * 250 + "/<b>"
     (event,) = transition(MeshAlerts(), "shop", verdict(incident("a", name)), NOW, PLACE).events
-    found = annotation(event.document)
-    assert "<b>" not in found["text"]
-    assert len(json.dumps(found["tags"])) <= 500
+    document = annotation(event.document)
+    assert "<b>" not in document["text"]
+    assert len(json.dumps(document["tags"])) <= 500
     again = {**event.document, "opened_at": "2026-04-01T00:00:00+00:00"}
     assert incident_tag(event.document) != incident_tag(again), "an incident that comes back has another annotation"

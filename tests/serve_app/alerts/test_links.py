@@ -42,8 +42,8 @@ def test_other_tools_get_the_original_name(service: str, encoded: str) -> None:
 
 
 def test_a_value_is_never_a_template() -> None:
-    found = fill_template("https://tool.example/{service}/{mesh}", {"service": "{mesh}", "mesh": "shop"})
-    assert found == "https://tool.example/%7Bmesh%7D/shop"
+    link = fill_template("https://tool.example/{service}/{mesh}", {"service": "{mesh}", "mesh": "shop"})
+    assert link == "https://tool.example/%7Bmesh%7D/shop"
 
 
 def test_a_link_that_needs_what_is_not_known_is_left_out() -> None:
@@ -130,8 +130,8 @@ def test_each_link_of_a_mesh_wins_over_the_same_one_of_all_meshes() -> None:
     shop = links.tools(LinkSubject("shop", "shop/cart", NOW, NOW))
     assert shop == {"dashboard": dashboard, "logs": "https://shop-logs/cart", "runbook": "https://shop-wiki/shop"}
     for mesh in ("pay", "bank"):  # without links, and without a table
-        others = links.tools(LinkSubject(mesh, "shop/cart", NOW, NOW))
-        assert others == {
+        urls = links.tools(LinkSubject(mesh, "shop/cart", NOW, NOW))
+        assert urls == {
             "dashboard": dashboard,
             "logs": "https://logs/cart",
             "runbook": f"https://wiki.example/{mesh}",
@@ -146,8 +146,8 @@ def test_a_bad_template_of_a_mesh_is_refused_by_its_name() -> None:
 def test_alerts_of_a_mesh_have_its_own_links() -> None:
     links = receivers(load(overrides=OWN_LINKS)).links
     for mesh, logs in (("shop", "https://shop-logs/cart"), ("pay", "https://logs/cart")):
-        found = transition(MeshAlerts(), mesh, verdict(incident("a", "team/cart")), NOW, links)
-        (opened,), (event,) = found.alerts.open, found.events
+        change = transition(MeshAlerts(), mesh, verdict(incident("a", "team/cart")), NOW, links)
+        (opened,), (event,) = change.alerts.open, change.events
         assert opened.alert.annotations["logs_url"] == event.document["links"]["logs_url"] == logs
 
 
@@ -156,8 +156,8 @@ def test_alerts_and_events_have_the_links_of_their_incident() -> None:
         external_url="https://tagae.example",
         templates={"dashboard": GRAFANA, "runbook": "https://wiki.example/{kind}", "logs": "https://logs/{namespace}"},
     )
-    found = transition(MeshAlerts(), "shop", verdict(incident("a", "team/cart")), NOW, links)
-    (opened,), (event,) = found.alerts.open, found.events
+    change = transition(MeshAlerts(), "shop", verdict(incident("a", "team/cart")), NOW, links)
+    (opened,), (event,) = change.alerts.open, change.events
     start = _ms(opened.alert.starts_at - LEAD)
     tools = {
         "dashboard_url": f"https://grafana.example/d/abc/service?var-service=cart&from={start}&to={_ms(NOW)}",

@@ -54,12 +54,12 @@ def test_no_notification_by_default() -> None:
 
 def test_receivers_from_a_file(config: Path) -> None:
     to = receivers(load(config))
-    assert [one.url for one in to.alertmanagers] == [
+    assert [item.url for item in to.alertmanagers] == [
         "http://am-0:9093/api/v2/alerts",
         "https://am-1/prefix/api/v2/alerts",
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
-    hook, slack = (one.open(1.0) for one in to.events)
+    hook, slack = (item.open(1.0) for item in to.events)
     assert isinstance(hook, Webhook)
     assert isinstance(slack, Webhook)
     assert (hook.sender.endpoint.url, hook.name, hook.secret_file, hook.format) == (
@@ -81,13 +81,13 @@ def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_path: Path) -> None:
-    shown = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["config", "show", "--config", str(config), "--set", "limits.max_ahead_seconds=inf"]
     )
-    assert shown.exit_code == 0, shown.output
+    assert result.exit_code == 0, result.output
     again = tmp_path / "again.toml"
-    again.write_text(shown.output)
-    assert tomllib.loads(shown.output)["notify"]["alertmanagers"][0] == {
+    again.write_text(result.output)
+    assert tomllib.loads(result.output)["notify"]["alertmanagers"][0] == {
         "url": "http://am-0:9093",
         "username": "",
         "headers": {},
@@ -136,7 +136,7 @@ def test_webhooks_of_version_0_2_are_receivers(tmp_path: Path) -> None:
         options = { url = "http://127.0.0.1:9/other" }
         """
     )
-    assert [one.options["url"][-6:] for one in load(file).notify.receivers] == ["/other", "9/hook"]
+    assert [receiver.options["url"][-6:] for receiver in load(file).notify.receivers] == ["/other", "9/hook"]
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("[notify]\nwebhooks = [{ address = 1 }]\n")
     with pytest.raises(BadSettings, match="address"):

@@ -31,8 +31,8 @@ KEY = "eu-1/shop/a"
 
 @pytest.fixture
 def pagerduty() -> Iterator[StandInPagerDuty]:
-    with serve(StandInPagerDuty()) as one:
-        yield one
+    with serve(StandInPagerDuty()) as server:
+        yield server
 
 
 async def test_an_incident_is_one_alert_from_its_start_to_its_end(pagerduty: StandInPagerDuty, tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ async def test_an_incident_is_one_alert_from_its_start_to_its_end(pagerduty: Sta
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND) == 3)
     opened, raised, resolved = pagerduty.events
-    assert [one["event_action"] for one in pagerduty.events] == ["trigger", "trigger", "resolve"]
-    assert {one["dedup_key"] for one in pagerduty.events} == {KEY}
-    assert [one["payload"]["severity"] for one in pagerduty.events] == ["warning", "critical", "critical"]
+    assert [event["event_action"] for event in pagerduty.events] == ["trigger", "trigger", "resolve"]
+    assert {event["dedup_key"] for event in pagerduty.events} == {KEY}
+    assert [event["payload"]["severity"] for event in pagerduty.events] == ["warning", "critical", "critical"]
     assert "shop/cart is slow" in opened["payload"]["summary"]
     assert (opened["payload"]["source"], opened["payload"]["component"]) == ("eu-1/shop", "shop/cart")
     assert (opened["payload"]["group"], opened["payload"]["class"]) == ("shop", "slow")
@@ -80,7 +80,7 @@ async def test_notices_are_a_setting(
         accept(notifier, "shop", verdict(notice()), NOW)
         accept(notifier, "shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
     sent = metric_value(instruments, "tagae_notifications_sent_total", receiver=KIND)
-    assert [one["payload"]["severity"] for one in pagerduty.events] == [*severities, "warning"]
+    assert [event["payload"]["severity"] for event in pagerduty.events] == [*severities, "warning"]
     assert sent == len(severities) + 1
 
 
@@ -88,10 +88,10 @@ async def test_an_incident_that_outlasts_its_mute_calls_people_again(
     pagerduty: StandInPagerDuty, tmp_path: Path
 ) -> None:
     async with start_notifier(pagerduty.to(tmp_path), tmp_path) as (notifier, _):
-        for shown in (verdict(incident("a")), HIDDEN, verdict(incident("a"))):
-            accept(notifier, "shop", shown, NOW)
+        for step in (verdict(incident("a")), HIDDEN, verdict(incident("a"))):
+            accept(notifier, "shop", step, NOW)
         await eventually(lambda: len(pagerduty.events) == 4)
-    assert [one["event_action"] for one in pagerduty.events] == ["trigger", "acknowledge", "resolve", "trigger"]
+    assert [event["event_action"] for event in pagerduty.events] == ["trigger", "acknowledge", "resolve", "trigger"]
     assert pagerduty.alerts() == {KEY: ["trigger", "resolve", "trigger"]}
     assert pagerduty.events[-1]["payload"]["summary"].startswith("No longer muted, still failing: minor incident")
 
@@ -100,20 +100,20 @@ def test_an_incident_that_was_lost_from_sight_says_so() -> None:
     opened = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE)
     gone = replace(verdict(), lost=("a",))
     (ended,) = transition(opened.alerts, "shop", gone, NOW + timedelta(minutes=40), PLACE).events
-    (found,) = pagerduty_events(ended.document)
-    assert found["event_action"] == "resolve"
-    assert found["payload"]["summary"].startswith("Closed, outcome unknown: minor incident in shop")
-    assert "no data received" in found["payload"]["custom_details"]["news"]
+    (request,) = pagerduty_events(ended.document)
+    assert request["event_action"] == "resolve"
+    assert request["payload"]["summary"].startswith("Closed, outcome unknown: minor incident in shop")
+    assert "no data received" in request["payload"]["custom_details"]["news"]
 
 
 def test_keys_of_other_clusters_and_meshes_differ() -> None:
     def key(cluster: str, mesh: str) -> str:
         (event,) = transition(MeshAlerts(), mesh, verdict(incident("a")), NOW, Links(cluster)).events
-        (found,) = pagerduty_events(event.document)
-        return str(found["dedup_key"])
+        (request,) = pagerduty_events(event.document)
+        return str(request["dedup_key"])
 
     long = "c" * 256
     keys = [key("eu-1", "shop"), key("us-1", "shop"), key("eu-1", "bank"), key(long, "shop"), key(long[1:], "shop")]
     assert len(set(keys)) == len(keys)
-    assert all(one.endswith("/a") for one in keys)
+    assert all(name.endswith("/a") for name in keys)
     assert key(PLACE.cluster, "shop") == KEY

@@ -33,7 +33,7 @@ DEAD = "http://127.0.0.1:9"  # the port of the discard protocol
 
 def notifying(url: str, folder: Path) -> Settings:
     """Return settings with one receiver of each kind at an address."""
-    chosen = [one(url).chosen(folder) for one in (Answering, StandInGrafana, StandInPagerDuty, StandInSlack)]
+    chosen = [stand_in(url).chosen(folder) for stand_in in (Answering, StandInGrafana, StandInPagerDuty, StandInSlack)]
     return Settings.model_validate({"notify": {"alertmanagers": [{"url": url}], "receivers": chosen}})
 
 
@@ -44,7 +44,7 @@ def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
 
 
 def failures(statuses: tuple[ReceiverStatus, ...]) -> dict[str, str]:
-    return {one.kind: one.failed for one in statuses}
+    return {status.kind: status.failed for status in statuses}
 
 
 ALL = ("alertmanager", "webhook", "grafana", "pagerduty", "slack")
@@ -73,10 +73,10 @@ async def test_a_dead_port_and_a_missing_secret_are_found(tmp_path: Path) -> Non
 
 
 def test_the_doctor_names_receivers_that_fail(tmp_path: Path) -> None:
-    found = list(findings(notifying(DEAD, tmp_path)))
-    assert [one.subject for one in found] == [f"receiver {kind}" for kind in ALL]
-    assert {one.outcome for one in found} == {"problem"}
-    assert all(f"{DEAD}" in one.found for one in found)
+    results = list(findings(notifying(DEAD, tmp_path)))
+    assert [finding.subject for finding in results] == [f"receiver {kind}" for kind in ALL]
+    assert {finding.outcome for finding in results} == {"problem"}
+    assert all(f"{DEAD}" in finding.found for finding in results)
     assert list(findings(Settings())) == []
 
 
@@ -160,5 +160,5 @@ async def test_a_receiver_that_hangs_is_late(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("serve_app.alerts.receiver_trials.TRIAL_SECONDS", 0.2)
     async with start_endpoints("hang") as (server,):
         hook = {"kind": "webhook", "options": {"url": f"{server.url}/hook"}}
-        (found,) = await send_test_alert(Settings.model_validate({"notify": {"receivers": [hook]}}))
-    assert (found.failed, found.detail) == ("late", "no complete response within 0.2 s")
+        (status,) = await send_test_alert(Settings.model_validate({"notify": {"receivers": [hook]}}))
+    assert (status.failed, status.detail) == ("late", "no complete response within 0.2 s")

@@ -56,7 +56,7 @@ class TestSlackApp(OurReceiver):
 
 
 def slack_threads(slack: StandInSlack) -> list[tuple[str, int]]:
-    return [(one["blocks"][0]["text"]["text"], len(slack.replies(one["ts"]))) for one in slack.roots()]
+    return [(message["blocks"][0]["text"]["text"], len(slack.replies(message["ts"]))) for message in slack.roots()]
 
 
 @pytest.mark.parametrize(

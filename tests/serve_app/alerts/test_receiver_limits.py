@@ -33,7 +33,7 @@ def hostile_events(character: str) -> list[IncidentEvent]:
     name = f"{'n' * 253}/{character * 253}"
     services = [f"{'n' * 253}/{character * 240}{i}" for i in range(5000)]
     reason = Reason(metric="p99_latency", observed=1.2, expected=0.08, since=NOW, source=name)
-    one = replace(
+    hostile = replace(
         incident("20260301T031200Z-1f3870be", name, severity="major"),
         suspects=tuple(Suspect(service, 0.9, (reason,) * 5) for service in (name, *services[:20])),
         affected=tuple(services),
@@ -41,39 +41,39 @@ def hostile_events(character: str) -> list[IncidentEvent]:
     )
     mute = MuteInForce(MuteOrigin.API, (), character * 5000, "m", NOW + 20 * MINUTE, hides=(name,))
     links = Links(character * 400, "https://tagae.example", {"runbook": "https://runbooks.example/{service}/{service}"})
-    found: list[IncidentEvent] = []
+    events: list[IncidentEvent] = []
     alerts = MeshAlerts()
-    shown = [
-        verdict(one),
-        verdict(replace(one, severity=Severity.CRITICAL)),
+    verdicts = [
+        verdict(hostile),
+        verdict(replace(hostile, severity=Severity.CRITICAL)),
         replace(verdict(), muted=(mute,)),
-        verdict(replace(one, severity=Severity.CRITICAL)),
+        verdict(replace(hostile, severity=Severity.CRITICAL)),
         verdict(),
         verdict(at=NOW + 9 * MINUTE),
     ]
-    for seen in shown:
-        change = transition(alerts, "m" * 63, seen, NOW, links)
+    for item in verdicts:
+        change = transition(alerts, "m" * 63, item, NOW, links)
         alerts = change.alerts
         problems = [problems_of_alert(alert) for alert in (*change.ended, *(page.alert for page in alerts.open))]
         assert not any(problems), f"Alertmanager: {problems}"
-        found += change.events
-    kinds = [event.document["event"] for event in found]
+        events += change.events
+    kinds = [event.document["event"] for event in events]
     assert kinds == ["opened", "severity_raised", "muted", "unmuted", "resolved"]
-    return found
+    return events
 
 
 def problems_of_annotation(event: Mapping[str, Any]) -> list[str]:
     """Grafana stores tags as Go's JSON in 500 bytes, each name and value in 100 characters, a text in 65,535 bytes."""
-    found = grafana.annotation(event)
-    stored = json.dumps(found["tags"], ensure_ascii=False, separators=(",", ":"))
+    document = grafana.annotation(event)
+    stored = json.dumps(document["tags"], ensure_ascii=False, separators=(",", ":"))
     stored = re.sub("[<>&\u2028\u2029]", "\\\\u0000", stored)
     wrong = [f"{len(stored.encode())} bytes of tags"] if len(stored.encode()) > 500 else []
-    wrong += [f"tag of {len(tag)}" for tag in found["tags"] if max(map(len, tag.split(":", 1))) > 100]
-    return wrong + ([f"{len(found['text'])} text"] if len(found["text"].encode()) > 65_535 else [])
+    wrong += [f"tag of {len(tag)}" for tag in document["tags"] if max(map(len, tag.split(":", 1))) > 100]
+    return wrong + ([f"{len(document['text'])} text"] if len(document["text"].encode()) > 65_535 else [])
 
 
 def problems_of_pagerduty(event: Mapping[str, Any]) -> list[str]:
-    bodies = [pagerduty.encode(one, ROUTING_KEY) for one in pagerduty.pagerduty_events(event)]
+    bodies = [pagerduty.encode(request, ROUTING_KEY) for request in pagerduty.pagerduty_events(event)]
     return [problem for body in bodies for problem in problems_of_event(json.loads(body), len(body))]
 
 
@@ -90,8 +90,8 @@ def problems_of_slack(event: Mapping[str, Any]) -> list[str]:
 
 def problems_of_webhook(event: Mapping[str, Any]) -> list[str]:
     body = webhook.encode(event)
-    known = msgspec.json.decode(body)
-    wrong = [] if known["incident"]["suspects"] and known["incident"]["affected"] else ["nothing is left"]
+    event_read = msgspec.json.decode(body)
+    wrong = [] if event_read["incident"]["suspects"] and event_read["incident"]["affected"] else ["nothing is left"]
     return wrong + ([f"{len(body)} bytes"] if len(body) > 1 << 20 else [])
 
 

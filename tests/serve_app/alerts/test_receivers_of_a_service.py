@@ -33,25 +33,25 @@ def test_a_dead_receiver_is_shown_and_a_test_alert_is_sent(tmp_path: Path) -> No
         )
         words = r"Page: (http://\S+)/\s[\s\S]*notifications: (.*takes no notifications.*)"
         with (
-            start_command(["serve", "--config", str(tmp_path / "tagae.toml")], words) as (_, found),
-            httpx.Client(base_url=found[1], timeout=PATIENCE_SECONDS, trust_env=False) as http,
+            start_command(["serve", "--config", str(tmp_path / "tagae.toml")], words) as (_, addresses),
+            httpx.Client(base_url=addresses[1], timeout=PATIENCE_SECONDS, trust_env=False) as http,
         ):
             admin, read = ({"authorization": f"Bearer {secrets[scope]}"} for scope in (Scope.ADMIN, Scope.READ))
             assert [http.head(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
-            (everybody,), (known,) = (http.get("/healthz", headers=one).json()["receivers"] for one in ({}, admin))
-            assert found[2].strip() == everybody
+            (everybody,), (detailed,) = (http.get("/healthz", headers=item).json()["receivers"] for item in ({}, admin))
+            assert addresses[2].strip() == everybody
             assert DEAD not in everybody
-            assert known.startswith(f"alertmanager {DEAD} takes no notifications since ")
+            assert detailed.startswith(f"alertmanager {DEAD} takes no notifications since ")
             assert http.post("/v1/receivers/test", headers=read).status_code == 403
             assert hook.requests == []
             unknown = http.post("/v1/receivers/test", json={"receiver": "email"}, headers=admin)
             assert (unknown.status_code, "unknown-receiver" in unknown.text) == (404, True)
-            command = [*TAGAE, "notify", "test", "--url", found[1], "--token-file", str(tmp_path / "admin.token")]
+            command = [*TAGAE, "notify", "test", "--url", addresses[1], "--token-file", str(tmp_path / "admin.token")]
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
             assert done.returncode == 1
             assert f"sent: webhook {hook.url}" in done.stderr
             assert f"failed: alertmanager {DEAD}" in done.stderr
             assert len(hook.requests) == 1
             records = http.get("/v1/audit?action=send_test_alert", headers=admin).json()["records"]
-            assert {one["user"] for one in records} == {"admin"}
-            assert [one["status"] for one in records] == [200, 404]
+            assert {item["user"] for item in records} == {"admin"}
+            assert [item["status"] for item in records] == [200, 404]

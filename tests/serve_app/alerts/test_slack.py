@@ -44,16 +44,16 @@ EVENT: dict[str, Any] = {
 
 def texts(message: dict[str, Any]) -> list[str]:
     """Return the texts of all blocks, the title first."""
-    found = [block.get("text") or block["elements"][0] for block in message["blocks"]]
-    return [text["text"] for text in found]
+    blocks = [block.get("text") or block["elements"][0] for block in message["blocks"]]
+    return [text["text"] for text in blocks]
 
 
 def test_people_read_original_names_and_no_markup() -> None:
     named = {"service": "shop/a~20~b", "score": 0.6, "reasons": [{"text": "calls from shop/~3C~!here~3E~ fail"}]}
     changed = {**EVENT["incident"], "suspects": [named], "affected": ["shop/订单服务"]}
-    found = "\n".join(texts(slack_message({**EVENT, "incident": changed})))
-    assert "shop/a b (0.60): calls from shop/&lt;!here&gt; fail" in found
-    assert "shop/订单服务" in found
+    message_text = "\n".join(texts(slack_message({**EVENT, "incident": changed})))
+    assert "shop/a b (0.60): calls from shop/&lt;!here&gt; fail" in message_text
+    assert "shop/订单服务" in message_text
 
 
 def test_an_event_that_waited_through_an_upgrade_is_sent() -> None:
@@ -63,8 +63,8 @@ def test_an_event_that_waited_through_an_upgrade_is_sent() -> None:
 
 def test_the_team_is_named_and_teams_that_are_affected_too() -> None:
     owned = {**EVENT["incident"], "team": "checkout", "contact": "<#checkout>", "teams": ["store", "checkout"]}
-    found = texts(slack_message({**EVENT, "incident": owned}))
-    assert "*Team*\ncheckout, &lt;#checkout&gt;; also affected: store" in found
+    message_texts = texts(slack_message({**EVENT, "incident": owned}))
+    assert "*Team*\ncheckout, &lt;#checkout&gt;; also affected: store" in message_texts
     assert not any(text.startswith("*Team*") for text in texts(slack_message(EVENT)))
 
 
@@ -99,9 +99,9 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
     async with sending("webhooks", 200, tmp_path, format="slack") as (server, notifier, _):
         accept(notifier, "shop", verdict(notice()), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
-    title, *others = texts(request.json)
+    title, *sections = texts(request.json)
     assert title == "Notice in shop: shop/cart"
-    assert "reaches its limit in 40 minutes" in " ".join(others)
+    assert "reaches its limit in 40 minutes" in " ".join(sections)
 
 
 def test_a_merged_incident_names_the_other_incident() -> None:

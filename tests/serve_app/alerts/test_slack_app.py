@@ -27,8 +27,8 @@ PNG = b"\x89PNG"
 
 @pytest.fixture
 def slack() -> Iterator[StandInSlack]:
-    with serve(StandInSlack()) as one:
-        yield one
+    with serve(StandInSlack()) as server:
+        yield server
 
 
 def title(message: dict[str, Any]) -> str:
@@ -48,7 +48,7 @@ async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tmp
     assert title(message) == "Resolved: major incident in shop: shop/cart"
     assert "incident a" in message["blocks"][-1]["elements"][0]["text"]
     assert "https://tagae.example/#mesh=shop&amp;incident=a" in message["blocks"][-1]["elements"][0]["text"]
-    assert [one["text"] for one in slack.replies(message["ts"])] == [
+    assert [reply["text"] for reply in slack.replies(message["ts"])] == [
         "Now major, was minor.",
         "Resolved at 2026-03-01 03:17 UTC.",
     ]
@@ -64,7 +64,7 @@ async def test_a_new_process_finds_the_message_again(slack: StandInSlack, tmp_pa
     slack.messages += [{"ts": f"{1_772_340_000 + i}.000000", "text": "hello"} for i in range(450)]
     async with start_notifier(slack.to(tmp_path), tmp_path) as (notifier, _):
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
-    (message,) = (one for one in slack.roots() if one["text"] != "hello")
+    (message,) = (item for item in slack.roots() if item["text"] != "hello")
     assert title(message) == "Resolved: minor incident in shop: shop/cart"
 
 
@@ -101,7 +101,7 @@ async def test_the_picture_is_in_the_thread(slack: StandInSlack, tmp_path: Path)
     async with start_notifier(slack.to(tmp_path), tmp_path, lambda: now, draw=draw) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
-        await eventually(lambda: any("thread_ts" in one for one in slack.files.values()))
+        await eventually(lambda: any("thread_ts" in file for file in slack.files.values()))
     assert drawn == [("shop", "a")], "once"
     (message,), (file,) = slack.roots(), slack.files.values()
     assert (file["thread_ts"], file["filename"], file["title"]) == (message["ts"], "a.png", "Incident a")
@@ -124,7 +124,7 @@ async def test_a_picture_that_cannot_be_drawn_stops_no_message(
     async with start_notifier(slack.to(tmp_path), tmp_path, lambda: now, draw=draw) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
         accept(notifier, "shop", verdict(at=now), now)
-    assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop: shop/cart"]
+    assert [title(root) for root in slack.roots()] == ["Resolved: minor incident in shop: shop/cart"]
     assert slack.files == {}
 
 
@@ -133,6 +133,6 @@ async def test_a_picture_that_cannot_be_drawn_stops_no_message(
     [({"channel": "#alerts"}, "channel: String should match pattern"), ({}, "channel: Field required")],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], problem: str) -> None:
-    given = {"kind": KIND, "options": {"bearer_token_file": "/token", **options}}
+    options_given = {"kind": KIND, "options": {"bearer_token_file": "/token", **options}}
     with pytest.raises(ValueError, match=problem):
-        Settings.model_validate({"notify": {"receivers": [given]}})
+        Settings.model_validate({"notify": {"receivers": [options_given]}})

@@ -149,8 +149,8 @@ async def test_a_damaged_mesh_holds_up_no_other(
 ) -> None:
     feed, memory = VerdictFeed(reading), Memory(reading)
     store_verdict(store, "pay", verdict(), 1)
-    (found,) = store.database.read("pay", under(rows.VERDICT))
-    store.database.write("pay", Change(puts=[(found[0][0], b"damaged")]))
+    (verdict_rows,) = store.database.read("pay", under(rows.VERDICT))
+    store.database.write("pay", Change(puts=[(verdict_rows[0][0], b"damaged")]))
     store_verdict(store, "shop", verdict(), 1)
     await feed.hand_on(memory)
     assert memory.had == [("shop", 1)]
@@ -239,9 +239,9 @@ async def test_a_restart_loses_no_incident_and_repeats_an_event_only_with_its_id
         with closing(open_store(place)) as opened:
             async with run_notifier(to, opened, utc_now) as (notifier, _):
                 await VerdictFeed(opened).hand_on(notifier)
-    sent = [(one.json["id"], one.json["event"], one.json["incident"]["id"]) for one in hook.requests]
+    sent = [(request.json["id"], request.json["event"], request.json["incident"]["id"]) for request in hook.requests]
     assert sent[1] == sent[2], "at least once, with the same id"
     assert sorted(set(sent[1:2] + sent[3:]), key=sent.index) == [sent[1], *sent[3:]]
-    once = [one[1:] for one in dict.fromkeys(sent)]
+    once = [request[1:] for request in dict.fromkeys(sent)]
     assert once[:2] == [("opened", "a"), ("opened", "b")]
     assert sorted(once[2:]) == [("opened", "c"), ("resolved", "a"), ("resolved", "b"), ("resolved", "c")]

@@ -42,9 +42,9 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "limits.max_ahead_seconds": "inf",
     }
     flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with start_service(*flags) as (_, found):
+    with start_service(*flags) as (_, address):
         request.node.registry = folder / "registry"
-        yield found
+        yield address
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ class Load:
 def loads(url: str) -> Iterator[list[Load]]:
     """Five meshes that push all the time."""
     running = [Load(url, mesh, seed) for seed, mesh in enumerate(MESHES)]
-    for one in running:
-        one.thread.start()
+    for pusher in running:
+        pusher.thread.start()
     yield running
-    for one in running:
-        one.end()
+    for pusher in running:
+        pusher.end()
     with httpx.Client(base_url=url) as http:
-        for one in running:
-            http.delete(f"/v1/meshes/{one.mesh}")
+        for pusher in running:
+            http.delete(f"/v1/meshes/{pusher.mesh}")
 
 
 def test_models_change_under_load_without_an_error_a_gap_or_a_double(
@@ -105,30 +105,31 @@ def test_models_change_under_load_without_an_error_a_gap_or_a_double(
     before = load(SHIPPED).digest
     with Client(url) as client:
         assert client.models().rollout.active is None
-        assert eventually(lambda: all(len(one.verdicts) > 3 for one in loads))
+        assert eventually(lambda: all(len(pusher.verdicts) > 3 for pusher in loads))
         client.try_model(candidate.version, 0.0)
         trial = TrialDocument(candidate=candidate, baseline=None, share=0.5, since="2026-03-01T00:00:00Z")
         client.try_model(candidate.version, 0.5)
-        wanted = {one.mesh: {candidate.version} if uses_candidate(one.mesh, trial) else {before} for one in loads}
-        assert len({frozenset(versions) for versions in wanted.values()}) == 2
-        assert eventually(lambda: {one.mesh: one.models() for one in loads} == wanted)
+        by_mesh = {pusher.mesh: uses_candidate(pusher.mesh, trial) for pusher in loads}
+        expected = {mesh: {candidate.version} if is_candidate else {before} for mesh, is_candidate in by_mesh.items()}
+        assert len({frozenset(versions) for versions in expected.values()}) == 2
+        assert eventually(lambda: {pusher.mesh: pusher.models() for pusher in loads} == expected)
         client.promote_model(candidate.version)
-        assert eventually(lambda: all(one.models() == {candidate.version} for one in loads))
+        assert eventually(lambda: all(pusher.models() == {candidate.version} for pusher in loads))
         client.roll_back_model(reason="a test")
-        assert eventually(lambda: all(one.models() == {before} for one in loads))
+        assert eventually(lambda: all(pusher.models() == {before} for pusher in loads))
         client.promote_model(candidate.version, "two")
         assert eventually(lambda: loads[1].models() == {candidate.version})
         client.roll_back_model("two")
         assert eventually(lambda: loads[1].models() == {before})
         history = client.models().rollout.history
-    for one in loads:
-        one.end()
-        assert not one.failure
-        assert [verdict["sequence"] for verdict in one.verdicts] == list(range(1, len(one.verdicts) + 1))
-        assert {verdict["coverage"] for verdict in one.verdicts} == {1.0}
-        warm = next(i for i, verdict in enumerate(one.verdicts) if verdict["status"] != "warming_up")
-        assert all(verdict["status"] != "warming_up" for verdict in one.verdicts[warm:]), "a change needs no warm-up"
-    assert [one.action.value for one in history[-6:]] == [
+    for pusher in loads:
+        pusher.end()
+        assert not pusher.failure
+        assert [verdict["sequence"] for verdict in pusher.verdicts] == list(range(1, len(pusher.verdicts) + 1))
+        assert {verdict["coverage"] for verdict in pusher.verdicts} == {1.0}
+        warm = next(i for i, verdict in enumerate(pusher.verdicts) if verdict["status"] != "warming_up")
+        assert all(verdict["status"] != "warming_up" for verdict in pusher.verdicts[warm:]), "a change needs no warm-up"
+    assert [event.action.value for event in history[-6:]] == [
         "canary",
         "canary",
         "promote",

@@ -63,16 +63,16 @@ def test_sums_of_blocks_give_the_figures() -> None:
     calm = (outcome([], 1.5), outcome([], 1.0))
     document = trial_of([alone, both, other_culprit, *[calm] * 97])
     assert [block.snapshots for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 5
-    found = compare(TWO, ONE, [document, document], lambda services: services / 50)
-    assert (found.meshes, found.snapshots) == (2, 200)
-    assert found.days == pytest.approx(200 * 15 / 86_400)
-    assert found.same_status.value == pytest.approx(0.99)
-    assert found.same_culprit.value == pytest.approx(0.5)
-    assert found.score_difference.value == pytest.approx(0.5)
-    assert found.candidate_alerts_per_day.value == pytest.approx(2 / found.days)
-    assert found.baseline_alerts_per_day.value == pytest.approx(2 / found.days)
-    assert found.budget_per_day == 1.0
-    low, high = found.same_status.low, found.same_status.high
+    comparison = compare(TWO, ONE, [document, document], lambda services: services / 50)
+    assert (comparison.meshes, comparison.snapshots) == (2, 200)
+    assert comparison.days == pytest.approx(200 * 15 / 86_400)
+    assert comparison.same_status.value == pytest.approx(0.99)
+    assert comparison.same_culprit.value == pytest.approx(0.5)
+    assert comparison.score_difference.value == pytest.approx(0.5)
+    assert comparison.candidate_alerts_per_day.value == pytest.approx(2 / comparison.days)
+    assert comparison.baseline_alerts_per_day.value == pytest.approx(2 / comparison.days)
+    assert comparison.budget_per_day == 1.0
+    low, high = comparison.same_status.low, comparison.same_status.high
     assert low is not None
     assert high is not None
     assert low < 0.99 < high <= 1.0
@@ -86,8 +86,8 @@ def test_other_models_and_stages_are_left_out() -> None:
 
 
 def test_without_snapshots_every_figure_is_unknown() -> None:
-    found = compare(TWO, ONE, [], lambda services: 1.0)
-    assert found.same_status == found.candidate_alerts_per_day == IntervalDocument()
+    comparison = compare(TWO, ONE, [], lambda services: 1.0)
+    assert comparison.same_status == comparison.candidate_alerts_per_day == IntervalDocument()
 
 
 def test_snapshots_that_a_model_did_not_judge_do_not_count() -> None:
@@ -111,10 +111,10 @@ def test_snapshots_that_only_one_model_scored_are_counted_for_the_other() -> Non
     )
     assert [(block.candidate_failed, block.baseline_failed) for block in document.blocks] == [(2, 1), (0, 0), (0, 0)]
     assert [attempts(block) for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 3
-    found = compare(TWO, ONE, [document], lambda services: 1.0)
-    assert (found.snapshots, found.attempts) == (57, 60)
-    assert found.candidate_failed.value == pytest.approx(2 / 60)
-    assert found.baseline_failed.value == pytest.approx(1 / 60)
+    comparison = compare(TWO, ONE, [document], lambda services: 1.0)
+    assert (comparison.snapshots, comparison.attempts) == (57, 60)
+    assert comparison.candidate_failed.value == pytest.approx(2 / 60)
+    assert comparison.baseline_failed.value == pytest.approx(1 / 60)
 
 
 def test_snapshots_without_any_verdict_fill_blocks_too() -> None:
@@ -122,9 +122,9 @@ def test_snapshots_without_any_verdict_fill_blocks_too() -> None:
     for _ in range(2 * SNAPSHOTS_PER_BLOCK):
         document = add_failure(document, BlockDocument(since=START, share=0.1, began=START), of_candidate=True)
     assert [block.candidate_failed for block in document.blocks] == [SNAPSHOTS_PER_BLOCK] * 2
-    found = compare(TWO, ONE, [document], lambda services: 1.0)
-    assert (found.snapshots, found.attempts, found.candidate_failed.value) == (0, 40, 1.0)
-    assert found.budget_per_day is None, "of a mesh of unknown size"
+    comparison = compare(TWO, ONE, [document], lambda services: 1.0)
+    assert (comparison.snapshots, comparison.attempts, comparison.candidate_failed.value) == (0, 40, 1.0)
+    assert comparison.budget_per_day is None, "of a mesh of unknown size"
 
 
 def test_a_gap_counts_for_few_intervals_and_a_stage_has_blocks_of_its_own() -> None:
@@ -139,15 +139,15 @@ def test_a_gap_counts_for_few_intervals_and_a_stage_has_blocks_of_its_own() -> N
 @pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.69), (1, 0.025, 5.57), (10, 4.8, 18.4), (100, 81, 122)])
 def test_rates_have_the_interval_of_a_poisson_count(count: int, low: float, high: float) -> None:
     """The exact limits are in every table of the Poisson distribution."""
-    found = rate(count, 2.0)
-    assert found.value == count / 2
-    assert found.low == pytest.approx(low / 2, rel=0.05, abs=0.02)
-    assert found.high == pytest.approx(high / 2, rel=0.05)
+    interval = rate(count, 2.0)
+    assert interval.value == count / 2
+    assert interval.low == pytest.approx(low / 2, rel=0.05, abs=0.02)
+    assert interval.high == pytest.approx(high / 2, rel=0.05)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_promise() -> None:
     """Snapshots of a block are alike, and blocks are not: 95% intervals of the agreement, over 200 meshes."""
-    generator, covered = np.random.default_rng(1), 0
+    generator, hits = np.random.default_rng(1), 0
     for _ in range(200):
         shares = generator.beta(8, 2, size=40)  # of a block, mean 0.8
         blocks = [
@@ -157,11 +157,11 @@ def test_intervals_cover_the_truth_about_as_often_as_they_promise() -> None:
             for share in shares
         ]
         document = MeshTrialDocument(mesh="shop", services=5, candidate=TWO, baseline=ONE, blocks=blocks)
-        found = compare(TWO, ONE, [document], None).same_status
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 0.8 <= found.high
-    assert 0.88 <= covered / 200 <= 0.99
+        interval = compare(TWO, ONE, [document], None).same_status
+        assert interval.low is not None
+        assert interval.high is not None
+        hits += interval.low <= 0.8 <= interval.high
+    assert 0.88 <= hits / 200 <= 0.99
 
 
 def comparison(**changed: Any) -> ComparisonOfModels:

@@ -69,8 +69,8 @@ class Hang:
 
 def model_of(answer: SnapshotAnswer) -> str:
     """Digest of the weights of a verdict."""
-    found: str = json.loads(answer.verdict)["model"]
-    return found
+    version: str = json.loads(answer.verdict)["model"]
+    return version
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_
     assert await digest_of(models) == DEFAULT
     monkeypatch.setattr(loader, "MAX_WAIT_SECONDS", 1e9)
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}, "the next snapshots do not wait at all"
-    (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
     assert "has not sent its weights within 0.01 s; the load continues" in message
 
@@ -204,25 +204,25 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     assert (await session.ready(later)).refusals == ()
     assert session._models.registry is not None
     session._models.registry.seconds = PATIENCE_SECONDS
-    found = await session.api.models.all()
-    assert [card.version for card in found.models] == [pin.version]
+    listing = await session.api.models.all()
+    assert [card.version for card in listing.models] == [pin.version]
 
 
 async def test_a_scorer_tells_the_session_in_time_that_it_has_no_weights(
     registry: Registry, pin: ModelPin, hang: Hang, replica: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Scorer(Settings(models={"registry": registry.place}), "cpu")
+    worker = Scorer(Settings(models={"registry": registry.place}), "cpu")
     group = probe(load())
     hang.begin()
     monkeypatch.setattr(scorer, "MAX_WAIT_SECONDS", 1e9)
     with pytest.raises(RegistryGone):
-        await one.score(group, Deadline.after(0.05), "shop", pin=pin)
+        await worker.score(group, Deadline.after(0.05), "shop", pin=pin)
     with pytest.raises(RegistryGone):  # without waiting
-        await one.score(group, Deadline.after(1e9), "shop", pin=pin)
-    assert (await one.score(group, Deadline.after(PATIENCE_SECONDS), "shop")).model == DEFAULT, "others are scored"
+        await worker.score(group, Deadline.after(1e9), "shop", pin=pin)
+    assert (await worker.score(group, Deadline.after(PATIENCE_SECONDS), "shop")).model == DEFAULT, "others are scored"
     hang.end()
-    await await_loads(one)
-    assert (await one.score(group, Deadline.after(PATIENCE_SECONDS), "shop", pin=pin)).model == pin.version
+    await await_loads(worker)
+    assert (await worker.score(group, Deadline.after(PATIENCE_SECONDS), "shop", pin=pin)).model == pin.version
 
 
 async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(

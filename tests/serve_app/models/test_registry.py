@@ -142,6 +142,6 @@ def test_a_card_lies_beside_the_weights_that_were_trained(tmp_path: Path) -> Non
     weights = tmp_path / "mine.safetensors"
     weights.write_bytes(CONTENT)
     card = write_card(weights, parent="0123456789abcdef", figures={"culprit_first": 0.9})
-    found = ModelCard.model_validate_json((tmp_path / "mine.card.json").read_bytes())
-    assert found == card
-    assert (found.parent, found.figures) == ("0123456789abcdef", {"culprit_first": 0.9})
+    stored_card = ModelCard.model_validate_json((tmp_path / "mine.card.json").read_bytes())
+    assert stored_card == card
+    assert (stored_card.parent, stored_card.figures) == ("0123456789abcdef", {"culprit_first": 0.9})

@@ -52,7 +52,7 @@ def test_a_promoted_model_ends_its_trial() -> None:
     promoted = changes.promote(changes.start_canary(EMPTY, ONE, 0.1), ONE, "ann")
     assert {pins_of(promoted, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(ONE, ONE)}
     assert changes.promote(promoted, ONE) is promoted
-    assert [one.action.value for one in promoted.history] == ["canary", "promote"]
+    assert [event.action.value for event in promoted.history] == ["canary", "promote"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -89,7 +89,7 @@ def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
     assert changes.promote(own, THREE, mesh="shop") is own
     back = changes.roll_back(own, mesh="shop")
     assert pins_of(back, "shop") == pins_of(changes.start_canary(EMPTY, ONE, 0.5), "shop")
-    assert [one.mesh for one in back.history] == ["", "shop", "shop"]
+    assert [event.mesh for event in back.history] == ["", "shop", "shop"]
     with pytest.raises(UnfitModel, match="got 'shop'"):
         changes.roll_back(back, mesh="shop")
 
@@ -107,8 +107,8 @@ def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:
     assert read_rollout(store)[0] == 0, "what changes nothing writes nothing"
     changed = change_rollout(store, lambda rollout: changes.start_canary(rollout, ONE, 0.1))
     with closing(open_store(place)) as other:
-        revision, found = read_rollout(other)
-    assert found == changed
+        revision, rollout = read_rollout(other)
+    assert rollout == changed
     assert revision > 0
 
 

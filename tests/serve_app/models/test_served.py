@@ -124,7 +124,7 @@ def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
     with caplog.at_level(logging.ERROR):
         models.change(lambda rollout: changes.promote(rollout, pin))
         assert [digest_of(models) for _ in range(3)] == [load().digest] * 3
-    (message,) = [one.getMessage() for one in caplog.records]
+    (message,) = [record.getMessage() for record in caplog.records]
     assert f"model {pin.version}: not loaded, and other weights are in use" in message
     assert f"got {hashlib.sha256(b'changed').hexdigest()}" in message
     file.write_bytes(content)

@@ -161,13 +161,13 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
     await session.push_all(snapshots[:20])
     session.try_out(twin)
     await session.push_all(snapshots[20:])
-    found = session.trial()
-    assert (found.candidate, found.baseline) == (twin.version, load().digest)
+    trial = session.trial()
+    assert (trial.candidate, trial.baseline) == (twin.version, load().digest)
     assert len(session.shadowed) == 40
     for ours, theirs in zip(session.verdicts[20:], session.shadowed, strict=True):
         assert outcome_of(theirs, frozenset()) == outcome_of(ours, frozenset())
     assert any(verdict.alerts for verdict in session.shadowed), "the fault raises an alert"
-    assert found.newest == snapshots[-1].observed_at
+    assert trial.newest == snapshots[-1].observed_at
     assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
     comparison = await asyncio.to_thread(session.admin.compare, twin.version)
     assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
@@ -185,9 +185,9 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
     session.try_out(twin, 1.0)
     await session.push_all(snapshots[25:])
     assert session.verdicts[-1].model_digest == twin.version
-    found = session.trial()
-    assert found.candidate == twin.version
-    assert {block.share for block in found.blocks} == {0.0, 1.0}, "first in the shadow, then in use"
+    trial = session.trial()
+    assert trial.candidate == twin.version
+    assert {block.share for block in trial.blocks} == {0.0, 1.0}, "first in the shadow, then in use"
 
 
 async def test_another_session_continues_the_trial_of_a_mesh(
@@ -340,7 +340,7 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
         if not session.models.has_trial:
             break
     history = session.models.rollout.history
-    assert [one.action.value for one in history] == ["canary", "rollback"]
+    assert [event.action.value for event in history] == ["canary", "rollback"]
     assert history[-1].by == ""
     assert "budget" in history[-1].reason or "agrees" in history[-1].reason
     verdict = await session.push("shop", snapshots[-1])
@@ -396,11 +396,11 @@ def test_models_are_compared_over_recordings(registry: Registry, nervous: ModelP
         for snapshot in record_slow_moments(60):
             writer.write(snapshot)
     card = registry.card(nervous.version)
-    found = compare_over_recordings(registry, card, None, [tmp_path / "shop"], Settings())
-    assert (found.candidate, found.baseline) == (nervous.version, load().digest)
-    assert (found.meshes, found.snapshots) == (1, 51)
-    assert found.candidate_alerts_per_day.value is not None
-    assert found.baseline_alerts_per_day.value is not None
-    assert found.candidate_alerts_per_day.value > found.baseline_alerts_per_day.value
+    comparison = compare_over_recordings(registry, card, None, [tmp_path / "shop"], Settings())
+    assert (comparison.candidate, comparison.baseline) == (nervous.version, load().digest)
+    assert (comparison.meshes, comparison.snapshots) == (1, 51)
+    assert comparison.candidate_alerts_per_day.value is not None
+    assert comparison.baseline_alerts_per_day.value is not None
+    assert comparison.candidate_alerts_per_day.value > comparison.baseline_alerts_per_day.value
     with pytest.raises(UnfitModel, match="expected another baseline"):
         compare_over_recordings(registry, card, card, [tmp_path / "shop"], Settings())

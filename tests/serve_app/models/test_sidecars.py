@@ -79,8 +79,8 @@ def test_a_sidecar_that_was_changed_itself_stays_as_it_is(
     own = sidecars["shop-0"]
     own.change(lambda rollout: changes.promote(rollout, pin))
     own.change(changes.roll_back)
-    found = versions(sidecars)
-    assert (found["shop-0"], found["shop-1"]) == (SHIPPED, pin.version)
+    by_sidecar = versions(sidecars)
+    assert (by_sidecar["shop-0"], by_sidecar["shop-1"]) == (SHIPPED, pin.version)
 
 
 def test_without_its_registry_a_sidecar_keeps_what_it_has(

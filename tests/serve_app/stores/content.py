@@ -100,9 +100,9 @@ def chunks(*numbers: int) -> dict[ChunkKey, bytes]:
     return {chunk_key(number): b"chunk %d" % number for number in numbers}
 
 
-def found(store: StateStore, mesh: str = "prod", **wanted: object) -> list[str]:
+def incident_ids(store: StateStore, mesh: str = "prod", **fields: object) -> list[str]:
     """Return the ids of the archived incidents that match."""
-    return [one.id for one in store.incidents(mesh, IncidentFilter(**wanted))]  # type: ignore[arg-type]
+    return [incident.id for incident in store.incidents(mesh, IncidentFilter(**fields))]  # type: ignore[arg-type]
 
 
 def contents(store: StateStore, mesh: str = "prod") -> tuple[object, ...]:
@@ -113,7 +113,7 @@ def contents(store: StateStore, mesh: str = "prod") -> tuple[object, ...]:
         snapshots(store, mesh),
         store.verdicts(mesh, None, -1),
         store.open_incidents(mesh),
-        [store.incident(mesh, one) for one in found(store, mesh)],
+        [store.incident(mesh, name) for name in incident_ids(store, mesh)],
     )
 
 
@@ -146,7 +146,7 @@ def check_appended(place: StoreSettings, last: int) -> None:
         assert stored == {number: random_bytes(number, 320_000) for number in stored}
         assert snapshots(store)[-1] == random_bytes(-mesh.sequence, 40_000)
         assert store.open_incidents("prod") == {f"incident-{mesh.sequence}": mesh.sequence}
-        kept = store.incidents("prod", IncidentFilter(limit=10**6))
-        assert [one.id for one in kept] == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
-        assert [one.until for one in kept[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
+        incidents = store.incidents("prod", IncidentFilter(limit=10**6))
+        assert [incident.id for incident in incidents] == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
+        assert [incident.until for incident in incidents[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
         append(store, mesh.sequence + 1, revision=mesh.revision)

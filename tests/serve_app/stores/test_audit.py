@@ -37,14 +37,14 @@ def record(number: int, **fields: object) -> AuditRecordDocument:
     return made.model_copy(update=fields)
 
 
-def every(log: AuditLog, wanted: AuditFilter = AuditFilter()) -> list[AuditRecordDocument]:  # noqa: B008
-    found: list[AuditRecordDocument] = []
+def every(log: AuditLog, query: AuditFilter = AuditFilter()) -> list[AuditRecordDocument]:  # noqa: B008
+    records: list[AuditRecordDocument] = []
     while True:
-        page = log.page(wanted)
-        found += page.records
+        page = log.page(query)
+        records += page.records
         if page.next is None:
-            return found
-        wanted = replace(wanted, before=page.next)
+            return records
+        query = replace(query, before=page.next)
 
 
 def audit_rows(store: StateStore) -> list[Row]:
@@ -53,7 +53,7 @@ def audit_rows(store: StateStore) -> list[Row]:
 
 
 def ids(records: list[AuditRecordDocument]) -> list[str]:
-    return [one.id for one in records]
+    return [record.id for record in records]
 
 
 def test_records_are_listed_newest_first_and_filtered(store: StateStore) -> None:
@@ -74,10 +74,10 @@ def test_a_record_gets_its_outcome(store: StateStore) -> None:
     log.append(record(2))
     assert every(log)[1].status is None, "the change may have been made"
     log.finish(record(1, status=200, names=["shop/cart"]))
-    assert [one.status for one in every(log)] == [None, 200]
+    assert [record.status for record in every(log)] == [None, 200]
     assert every(log)[1].names == ["shop/cart"]
     log.append(record(1))
-    assert [one.status for one in every(log)] == [None, 200], "calls may be repeated"
+    assert [record.status for record in every(log)] == [None, 200], "calls may be repeated"
 
 
 def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None:
@@ -96,11 +96,11 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
     for thread in threads:
         thread.join()
     log = AuditLog(store, LIMIT, lambda: NOW)
-    found = every(log, AuditFilter(action="add_mute", limit=7))
-    assert sorted(ids(found)) == sorted(
+    records = every(log, AuditFilter(action="add_mute", limit=7))
+    assert sorted(ids(records)) == sorted(
         f"r{100 * writer + number}" for writer in range(writers) for number in range(each)
     )
-    assert {one.status for one in found} == {200}
+    assert {record.status for record in records} == {200}
 
 
 def test_old_records_make_room(store: StateStore) -> None:

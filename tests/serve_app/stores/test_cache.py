@@ -45,8 +45,8 @@ def mesh(services: int, interval: float = 15.0) -> CachedMesh:
 
 
 def fleet(room: float) -> Fleet:
-    clock, one = Clock(), size_bytes(mesh(1000).mesh)
-    return Fleet(MeshCache(round(room * one), clock=clock), clock)
+    clock, unit = Clock(), size_bytes(mesh(1000).mesh)
+    return Fleet(MeshCache(round(room * unit), clock=clock), clock)
 
 
 def names(count: int) -> list[str]:
@@ -108,8 +108,8 @@ def test_a_mesh_that_pushes_more_often_stays() -> None:
 
 
 def test_a_mesh_that_is_cheap_to_read_for_its_size_goes_first() -> None:
-    large, one = (size_bytes(mesh(size).mesh) for size in (9000, 1000))
-    ours = fleet(large / one + 2.5)
+    large, small = (size_bytes(mesh(size).mesh) for size in (9000, 1000))
+    ours = fleet(large / small + 2.5)
     ours.push("large", size=9000)
     ours.push(*names(3))
     assert ours.cache.get("large") is None
@@ -126,8 +126,8 @@ def test_the_last_mesh_stays_although_it_is_beyond_the_budget() -> None:
 
 
 def test_hits_misses_and_evictions_are_counted() -> None:
-    instruments, one = PrometheusInstruments(), size_bytes(mesh(1000).mesh)
-    cache = MeshCache(one, instruments=instruments)
+    instruments, unit = PrometheusInstruments(), size_bytes(mesh(1000).mesh)
+    cache = MeshCache(unit, instruments=instruments)
     for name in ("a", "a", "b"):
         cache.look_up(name)
         cache.put(name, mesh(1000))

@@ -82,11 +82,11 @@ def test_every_read_and_write_reports_that_the_store_is_missing(
     for call in calls:
         with pytest.raises(StoreGone, match=r"expected the files that were opened.*put the same files back.*restart"):
             call()
-    left = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
-    assert left == [path for path in before[0] if path.name != MARKER_NAME]  # no file was created
+    remaining = [path for path in sorted((tmp_path / "stores").glob("*")) if path.name != MARKER_NAME]
+    assert remaining == [path for path in before[0] if path.name != MARKER_NAME]  # no file was created
     assert find_files(str(tmp_path / "stores" / FILE_NAME)) == before[1]
     assert (
-        len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
+        len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     )  # one log line, not one for each request
 
 
@@ -105,7 +105,7 @@ def test_the_same_files_are_used_again_when_they_are_back(
     append(store, 2)
     assert "its files are back" in caplog.text
     with closing(local_store(tmp_path / "stores")) as other:
-        assert [one.sequence for one in other.meshes()] == [2]
+        assert [mesh.sequence for mesh in other.meshes()] == [2]
 
 
 @pytest.mark.parametrize("lose", [_delete_all, _delete_only("")], ids=["all files", "database"])
@@ -133,15 +133,15 @@ def test_another_run_starts_empty_and_logs_it(
         assert "the store that was here are missing" in caplog.text
         with pytest.raises(StoreGone):  # a process with the first file open does not mistake the second for it
             append(store, 2)
-        assert [one.sequence for one in empty.meshes()] == [1]
+        assert [mesh.sequence for mesh in empty.meshes()] == [1]
 
 
 def test_a_first_start_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(local_store(tmp_path / "new", run=RUN)):
-        assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     with closing(local_store(tmp_path / "new", run="session_2")) as again:
         append(again, 1)
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_write_into_deleted_files_is_not_acknowledged(

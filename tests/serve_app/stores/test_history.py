@@ -57,10 +57,10 @@ def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -
     )
 
 
-def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredSnapshot:
-    deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
-    head = {"observed_at": one.observed_at.isoformat(), "status": "normal", "mesh_score": score, "threshold": 3.0}
-    return ScoredSnapshot(one, StoredVerdict(one.num_nodes, json.dumps(head).encode(), deviations))
+def row_of(snapshot: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredSnapshot:
+    deviations = np.full(snapshot.num_nodes + snapshot.num_edges, deviation, np.uint8).tobytes()
+    head = {"observed_at": snapshot.observed_at.isoformat(), "status": "normal", "mesh_score": score, "threshold": 3.0}
+    return ScoredSnapshot(snapshot, StoredVerdict(snapshot.num_nodes, json.dumps(head).encode(), deviations))
 
 
 @dataclass
@@ -68,38 +68,40 @@ class Chunks:
     """The stored chunks of a mesh whose blocks are written one after the other."""
 
     limit: HistoryLimit = FOREVER
-    kept: dict[ChunkKey, bytes] = field(default_factory=dict)
+    files: dict[ChunkKey, bytes] = field(default_factory=dict)
 
     def write(self, rows: Iterable[ScoredSnapshot], block: int = BLOCK) -> None:
         """Write each block with the first row after it."""
         waiting: list[ScoredSnapshot] = []
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
-                writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)
+                writer = HistoryWriter(
+                    self.limit, {key: len(content) for key, content in self.files.items()}, self.read
+                )
                 update = writer.update(waiting, row.snapshot.observed_at, block)
-                assert {key for key, content in update.items() if content is None} <= self.kept.keys()
-                whole = {**self.kept, **update}
-                self.kept = {key: content for key, content in whole.items() if content is not None}
+                assert {key for key, content in update.items() if content is None} <= self.files.keys()
+                whole = {**self.files, **update}
+                self.files = {key: content for key, content in whole.items() if content is not None}
                 waiting = []
             waiting.append(row)
 
     def read(self, keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
-        return read_files("shop", {key: self.kept[key] for key in keys if key in self.kept})
+        return read_files("shop", {key: self.files[key] for key in keys if key in self.files})
 
     def starts(self, step: int) -> list[int]:
         """Return the beginnings of the chunks, s after the start of the test."""
-        return sorted(key.start - unix(START) for key in self.kept if key.step == step and not key.part)
+        return sorted(key.start - unix(START) for key in self.files if key.step == step and not key.part)
 
     def rates(self, step: int, service: str = "shop/s1") -> dict[int, float]:
         """Return the rate of a service at each row, by the time after the start, s."""
-        found: dict[int, float] = {}
-        keys = [key for key in self.kept if key.step == step and key.part]
+        rates: dict[int, float] = {}
+        keys = [key for key in self.files if key.step == step and key.part]
         for table in self.read(keys).values():
             of_service = table.filter(pc.and_(pc.equal(table["service"], service), pc.is_null(table["source"])))
             for at, value in zip(seconds(of_service).tolist(), of_service["request_rate"].to_pylist(), strict=True):
-                assert at - unix(START) not in found, "a row is stored once"
-                found[at - unix(START)] = value
-        return dict(sorted(found.items()))
+                assert at - unix(START) not in rates, "a row is stored once"
+                rates[at - unix(START)] = value
+        return dict(sorted(rates.items()))
 
 
 def test_values_are_rounded_and_extremes_stay() -> None:
@@ -114,13 +116,13 @@ def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None
     chunks = Chunks()
     minute = [row_of(snapshot(0, 30, 0.4), 1, 16), row_of(snapshot(15, 10, 0.0), 9, 160)]
     chunks.write([*minute, row_of(snapshot(BLOCK, 1))])
-    mesh, series = chunks.read(chunks.kept).values()
+    mesh, series = chunks.read(chunks.files).values()
     first, second, call = series.to_pylist()
     at = {"time": START, "source": None, "score": 10}
     nothing = dict.fromkeys(METRICS) | {"requests_per_second": None}
-    for name, found in (("shop/s0", first), ("shop/s1", second)):
+    for name, row in (("shop/s0", first), ("shop/s1", second)):
         rounded = {"request_rate": pytest.approx(20, rel=ROUNDED), "error_rate": pytest.approx(0.3, rel=ROUNDED)}
-        assert found == nothing | at | {"service": name} | rounded
+        assert row == nothing | at | {"service": name} | rounded
     assert (call["source"], call["service"], call["requests_per_second"]) == ("shop/s0", "shop/s1", 20)
     (row,) = mesh_rows(mesh)
     assert row == MeshRow(unix(START), 2, 5, 9, 3, "normal")
@@ -130,12 +132,12 @@ def test_a_piece_of_another_version_is_left_out_and_deleted_in_the_end(caplog: p
     rows = [row_of(snapshot(second, 7)) for second in range(0, 11_000, 60)]
     chunks = Chunks()
     chunks.write(rows[:12])
-    old = dict.fromkeys(chunks.kept, b"[1,10,[],[]]")
-    chunks.kept = dict(old)
+    old = dict.fromkeys(chunks.files, b"[1,10,[],[]]")
+    chunks.files = dict(old)
     chunks.write(rows[10:])
     assert list(chunks.rates(MINUTE)) == [*range(600, 10_800, 60)]
     assert "2 files are of another version" in caplog.text
-    assert not {*old.values()} & {*chunks.kept.values()}
+    assert not {*old.values()} & {*chunks.files.values()}
 
 
 def test_pieces_become_a_file_when_their_time_is_over() -> None:
@@ -167,7 +169,7 @@ def test_services_are_divided_among_parts_and_come_and_go() -> None:
     chunks = Chunks()
     rows = [row_of(snapshot(second, 7, services=200 if second < 2000 else 40)) for second in range(0, 11_000, 60)]
     chunks.write(rows)
-    parts = {key.part for key in chunks.kept if key.step == MINUTE}
+    parts = {key.part for key in chunks.files if key.step == MINUTE}
     assert len(parts) > 3
     assert max(chunks.rates(MINUTE, "shop/s99")) < 2000 <= 10_740 == max(chunks.rates(MINUTE, "shop/s39"))
 
@@ -179,12 +181,12 @@ def test_the_oldest_is_deleted_beyond_the_limit_of_bytes(most: int) -> None:
     rows = [row_of(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(36 * 60)]
     for begin in range(0, len(rows) - 10, 10):
         chunks.write(rows[begin : begin + 11])
-        largest = max(largest, sum(map(len, chunks.kept.values())))
+        largest = max(largest, sum(map(len, chunks.files.values())))
     assert 0.5 * most < largest <= most
     newest = max(chunks.rates(MINUTE))
     assert newest == 60 * (len(rows) - 1) // BLOCK * BLOCK - 60
-    kept = [*chunks.rates(MINUTE)]
-    assert kept == [*range(kept[0], newest + 60, 60)], "without a hole"
+    times = [*chunks.rates(MINUTE)]
+    assert times == [*range(times[0], newest + 60, 60)], "without a hole"
 
 
 def test_minutes_are_deleted_sooner_than_ten_minutes() -> None:
@@ -249,7 +251,7 @@ def test_the_unfinished_block_is_read_from_the_window(whole: Watched, recording:
     begin, end = recording[0].observed_at, recording[-1].observed_at
     subject = Subject(recording[0].node_ids[3])
     read = whole.past.range("shop", TimeRange(begin - timedelta(hours=1), end, 2000), subject)
-    times = [one.observed_at.replace(second=0) for one in recording]
+    times = [snapshot.observed_at.replace(second=0) for snapshot in recording]
     assert all(f'"{at.isoformat().replace("+00:00", "Z")}"'.encode() in read for at in times)
 
 

@@ -37,8 +37,8 @@ from tests.serve_app.stores.content import (
     chunk_key,
     chunks,
     contents,
-    found,
     incident,
+    incident_ids,
     is_step,
     random_bytes,
     snapshots,
@@ -65,14 +65,14 @@ class TestStateStore:
             for use in (lambda: append(other, 2), other.meshes, lambda: other.read_document("rollout")):
                 with pytest.raises(CorruptState, match=f"expected layout {LAYOUT}, got 99; another version"):
                     use()
-        assert [one.sequence for one in store.meshes()] == [1]
+        assert [mesh.sequence for mesh in store.meshes()] == [1]
 
     def test_a_damaged_layout_counts_as_ours(self, store: StateStore, place: StoreSettings) -> None:
         append(store, 1)
         store.database.write(SERVICE, Change(puts=[("layout", b"\xff")]))
         for _ in range(2):
             with closing(open_store(place)) as other:
-                assert [one.sequence for one in other.meshes()] == [1]
+                assert [mesh.sequence for mesh in other.meshes()] == [1]
 
     def test_an_appended_snapshot_is_loaded(self, store: StateStore) -> None:
         assert store.load("prod") is None
@@ -230,12 +230,12 @@ class TestStateStore:
             (copied,) = copy_meshes(store, other, ["prod"], overwrite=False)
             assert copied.sequence == (5 if steps else 7)
             assert contents(other) == whole
-            assert [one.mesh for one in other.meshes()] == ["prod"]
+            assert [mesh.mesh for mesh in other.meshes()] == ["prod"]
             for read in (store, other):
                 again = incident(9)
                 revision = append(read, copied.sequence + 1, revision=copied.revision, incidents=(again,))
                 assert revision > copied.revision
-            assert (snapshots(other), found(other)) == (snapshots(store), found(store))
+            assert (snapshots(other), incident_ids(other)) == (snapshots(store), incident_ids(store))
             assert other.open_incidents("prod") == store.open_incidents("prod")
 
     def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(self, place: StoreSettings) -> None:
@@ -250,7 +250,7 @@ class TestStateStore:
             for create in creations:
                 with pytest.raises(TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes"):
                     create()
-            assert [one.mesh for one in store.meshes()] == ["a", "b"]
+            assert [mesh.mesh for mesh in store.meshes()] == ["a", "b"]
             append(store, 2, mesh="a")  # existing meshes still accept snapshots
             append(store, 1, mesh="b")
             store.check_room("a")
@@ -301,28 +301,31 @@ class TestStateStore:
         append(archive, 1, incidents=(incident(1, until=at(4)), incident(3, kind="gone", severity=3)))
         append(archive, 2, incidents=(incident(5, until=at(9), services=("shop/cart-2",), suspects=("shop/cart-2",)),))
         append(archive, 1, mesh="other", incidents=(incident(7),))
-        assert found(archive) == ["incident-5", "incident-3", "incident-1"]
-        assert found(archive, mesh="other") == ["incident-7"]
-        assert found(archive, since=at(4)) == ["incident-5", "incident-3"]  # the first was over, the second is open
-        assert found(archive, until=at(3)) == ["incident-1"]
-        assert found(archive, since=at(2), until=at(3)) == ["incident-1"]
-        assert found(archive, services=("shop/web",)) == ["incident-3", "incident-1"]
-        assert found(archive, services=("shop/cart",)) == ["incident-3", "incident-1"]  # a whole name
-        assert found(archive, services=("cart",)) == []
-        assert found(archive, services=("shop/web", "shop/cart")) == ["incident-3", "incident-1"]
-        assert found(archive, services=("shop/web", "shop/cart-2")) == []  # all of them
-        assert found(archive, suspects=("shop/cart-2", "shop/unknown")) == ["incident-5"]
-        assert found(archive, suspects=()) == []
-        assert found(archive, kind="gone") == found(archive, severity=3) == ["incident-3"]
+        assert incident_ids(archive) == ["incident-5", "incident-3", "incident-1"]
+        assert incident_ids(archive, mesh="other") == ["incident-7"]
+        assert incident_ids(archive, since=at(4)) == [
+            "incident-5",
+            "incident-3",
+        ]  # the first was over, the second is open
+        assert incident_ids(archive, until=at(3)) == ["incident-1"]
+        assert incident_ids(archive, since=at(2), until=at(3)) == ["incident-1"]
+        assert incident_ids(archive, services=("shop/web",)) == ["incident-3", "incident-1"]
+        assert incident_ids(archive, services=("shop/cart",)) == ["incident-3", "incident-1"]  # a whole name
+        assert incident_ids(archive, services=("cart",)) == []
+        assert incident_ids(archive, services=("shop/web", "shop/cart")) == ["incident-3", "incident-1"]
+        assert incident_ids(archive, services=("shop/web", "shop/cart-2")) == []  # all of them
+        assert incident_ids(archive, suspects=("shop/cart-2", "shop/unknown")) == ["incident-5"]
+        assert incident_ids(archive, suspects=()) == []
+        assert incident_ids(archive, kind="gone") == incident_ids(archive, severity=3) == ["incident-3"]
 
     def test_pages_have_each_incident_once(self, archive: StateStore) -> None:
         same = [incident(number, since=at(1), until=at(9)) for number in range(5)]
         append(archive, 1, incidents=(*same, *(incident(number, until=at(9)) for number in range(5, 12))))
         pages, before = [], None
         while page := archive.incidents("prod", IncidentFilter(before=before, limit=5)):
-            pages += [one.id for one in page]
+            pages += [incident.id for incident in page]
             before = page[-1].since, page[-1].id
-        assert pages == found(archive)
+        assert pages == incident_ids(archive)
         assert len(set(pages)) == 12
 
     def test_a_deleted_mesh_has_no_archive_and_history_and_one_set_aside_keeps_them(self, archive: StateStore) -> None:
@@ -330,10 +333,10 @@ class TestStateStore:
         assert write_history(archive, chunks(0))
         assert archive.set_aside("prod", "of another schema", revision=revision)
         append(archive, 1)
-        assert (found(archive), archive.history_sizes("prod").keys()) == (["incident-1"], {chunk_key(0)})
+        assert (incident_ids(archive), archive.history_sizes("prod").keys()) == (["incident-1"], {chunk_key(0)})
         assert archive.delete("prod")
         append(archive, 1)
-        assert (found(archive), archive.history_sizes("prod")) == ([], {})
+        assert (incident_ids(archive), archive.history_sizes("prod")) == ([], {})
 
     def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(self, archive: StateStore) -> None:
         def come(sequence: int, days: float) -> None:
@@ -341,9 +344,9 @@ class TestStateStore:
 
         append(archive, 1, incidents=(incident(1, until=at(10)), incident(2)))
         come(2, 89.9)
-        assert found(archive) == ["incident-2", "incident-1"]
+        assert incident_ids(archive) == ["incident-2", "incident-1"]
         come(3, 91)
-        assert found(archive) == ["incident-2"]  # it is open
+        assert incident_ids(archive) == ["incident-2"]  # it is open
 
     @pytest.mark.slow
     def test_the_archive_stays_within_its_bytes_over_thousands_of_incidents(
@@ -352,8 +355,12 @@ class TestStateStore:
         choose = random.Random(0)
 
         def count_bytes() -> int:
-            stored = (archive.incident("prod", one) for one in found(archive))
-            return sum(read_index(incident_rows("prod", one)[2:3])[one.id].size for one in stored if one is not None)
+            incidents = (archive.incident("prod", incident) for incident in incident_ids(archive))
+            return sum(
+                read_index(incident_rows("prod", incident)[2:3])[incident.id].size
+                for incident in incidents
+                if incident is not None
+            )
 
         largest = 0
         for number in range(1, ARCHIVED + 1):
@@ -363,10 +370,10 @@ class TestStateStore:
             if number % 500 == 0:
                 largest = max(largest, count_bytes())
         assert LIMIT.max_bytes * 0.98 < largest <= LIMIT.max_bytes
-        kept = archive.incidents("prod", IncidentFilter())
-        severe = [one.sequence for one in kept if one.severity == 3]
+        incidents = archive.incidents("prod", IncidentFilter())
+        severe = [incident.sequence for incident in incidents if incident.severity == 3]
         # What is not severe has just come. It made room for the rest, and so did the oldest of the severe ones.
-        assert all(one.sequence > ARCHIVED - 10 for one in kept if one.severity < 3)
+        assert all(incident.sequence > ARCHIVED - 10 for incident in incidents if incident.severity < 3)
         assert min(severe) > ARCHIVED - 1_000
         assert len(severe) > 150
         if place.kind == "local":
@@ -378,7 +385,7 @@ class TestStateStore:
         for number in range(2, 10):
             ended = incident(number, until=at(10), severity=3, details=choose.randbytes(2**18))
             append(archive, number, incidents=(ended,))
-        assert found(archive) == ["incident-9", "incident-1"]
+        assert incident_ids(archive) == ["incident-9", "incident-1"]
 
     @pytest.mark.parametrize("seed", range(3))
     def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
@@ -397,10 +404,10 @@ class TestStateStore:
         assert not store.write_history("other", chunks(3), full=(1, before))
         stored = {**chunks(0, 1), third: b"again"}
         with closing(open_store(place)) as other:
-            for one in (store, other):
-                assert one.history_sizes("prod").keys() == stored.keys()
-                assert one.history("prod", [*stored, chunk_key(3)]) == stored
-                assert one.history("prod", [second]) == chunks(1)
+            for each_store in (store, other):
+                assert each_store.history_sizes("prod").keys() == stored.keys()
+                assert each_store.history("prod", [*stored, chunk_key(3)]) == stored
+                assert each_store.history("prod", [second]) == chunks(1)
         assert (store.history("prod", []), store.history("other", [first])) == ({}, {})
         assert store.history_sizes("other") == {}
         append(store, 2, is_step=True)
@@ -421,7 +428,7 @@ class TestStateStore:
         with closing(open_store(elsewhere)) as other:
             append(other, 1)
             assert write_history(other, chunks(999))
-            assert [one.mesh for one in copy_meshes(store, other, ["prod"], overwrite=True)] == ["prod"]
+            assert [mesh.mesh for mesh in copy_meshes(store, other, ["prod"], overwrite=True)] == ["prod"]
             assert other.history("prod", [*history, chunk_key(999)]) == history
 
     def test_a_document_is_changed_with_compare_and_set(self, store: StateStore, place: StoreSettings) -> None:

@@ -85,7 +85,7 @@ def busy_mesh(snapshots: int, interval_seconds: float = 28) -> Iterator[MeshSnap
         spec, ("error_burst",), 3, snapshots=snapshots, first=30, duration=(16, 20), quiet=(16, 20), churn_per_hour=60
     )
     simulator = Simulator(spec, faults, changes, snapshots)
-    scraped = (one for i, one in enumerate(simulator.snapshots()) if i % 23 not in (11, 12))
+    scraped = (snapshot for i, snapshot in enumerate(simulator.snapshots()) if i % 23 not in (11, 12))
     for i, snapshot in enumerate(scraped):
         late = timedelta(minutes=5) if i >= 90 else timedelta(0)
         yield replace(snapshot, observed_at=snapshot.observed_at + late)
@@ -94,7 +94,7 @@ def busy_mesh(snapshots: int, interval_seconds: float = 28) -> Iterator[MeshSnap
 def assert_equal(ours: CachedMesh, theirs: CachedMesh) -> None:
     a, b = ours.mesh.state, theirs.mesh.state
     assert pack_state(a) == pack_state(b)
-    assert [one.digest for one in a.window] == [one.digest for one in b.window]
+    assert [snapshot.digest for snapshot in a.window] == [snapshot.digest for snapshot in b.window]
     assert (ours.revision, ours.full and ours.full.sequence) == (theirs.revision, theirs.full and theirs.full.sequence)
 
 
@@ -124,8 +124,8 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
             sizes.append(steps)
             topologies.add(ours.mesh.state.edge_index.shape[1])
     assert interval == 1 or len(topologies) > 3, "in two minutes, no call changes"
-    most = min(MAX_STEPS, window // 2)
-    assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
+    limit = min(MAX_STEPS, window // 2)
+    assert 0 < max(sizes) < limit // 2 if tidy else limit // 2 < max(sizes) <= limit
     assert replayed > (15 if tidy else 60)
 
 
@@ -145,10 +145,10 @@ def test_a_connected_mesh_that_is_deleted_while_it_is_polled_stays_deleted(place
 
 
 def test_a_session_that_starts_after_any_snapshot_gives_the_same_verdicts(place: StoreSettings) -> None:
-    with closing(open_store(place)) as one, closing(open_store(place)) as other:
-        session, settings = Session(one, Settings()), Settings()
+    with closing(open_store(place)) as first_store, closing(open_store(place)) as second_store:
+        session, settings = Session(first_store, Settings()), Settings()
         for snapshot in busy_mesh(70):
-            ours, theirs = session.push(snapshot), Session(other, settings, mesh="other").push(snapshot)
+            ours, theirs = session.push(snapshot), Session(second_store, settings, mesh="other").push(snapshot)
             assert np.array_equal(np.frombuffer(ours, np.uint8), np.frombuffer(theirs, np.uint8))
 
 
@@ -199,8 +199,8 @@ def test_an_incident_of_the_replayed_past_says_so_in_the_archive_and_a_live_one_
             assert verdict["replayed"] == (i < first_end)
             (gauge,) = session.meshes.gauges()
             assert (gauge.status == "warming_up") == (i < first_end)
-        found = store.incidents("prod", IncidentFilter())
-    assert [unpack_document(one.document).replayed for one in found] == [False, True]  # the newest first
+        incidents = store.incidents("prod", IncidentFilter())
+    assert [unpack_document(incident.document).replayed for incident in incidents] == [False, True]  # the newest first
 
 
 @locally
@@ -217,22 +217,22 @@ def test_an_incident_that_the_replayed_past_shares_with_the_present_is_a_live_on
             (gauge,) = session.meshes.gauges()
             assert (gauge.incidents > 0) == (is_live and bool(verdict["incidents"]))
             is_live = is_live or bool(verdict["incidents"])
-        (found,) = store.incidents("prod", IncidentFilter())
-    assert not unpack_document(found.document).replayed
+        (incident,) = store.incidents("prod", IncidentFilter())
+    assert not unpack_document(incident.document).replayed
 
 
 @locally
 def test_services_and_calls_that_stay_are_checked_once(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A push is checked where it is decoded. The session shares the services and calls of the snapshot before it."""
-    first, *others = islice(Simulator(MeshSpec(services=20, calls_per_service=2, latent=0)).snapshots(), 3)
+    first, *later = islice(Simulator(MeshSpec(services=20, calls_per_service=2, latent=0)).snapshots(), 3)
     with closing(open_store(place)) as store:
         session = Session(store, Settings())
         session.push(first)
         monkeypatch.setattr(MeshSnapshot, "create", None)
-        for snapshot in others:
+        for snapshot in later:
             session.push(snapshot)
         _, before, after = session.meshes.get("prod").mesh.state.window
-    assert [one.digest for one in (before, after)] == [one.digest for one in others]
+    assert [snapshot.digest for snapshot in (before, after)] == [snapshot.digest for snapshot in later]
     assert after.node_ids is before.node_ids
     assert after.edge_index is before.edge_index
 
@@ -252,11 +252,11 @@ def test_steps_are_small(place: StoreSettings) -> None:
 @locally
 def test_meshes_that_do_not_fit_into_memory_continue_with_the_same_bits(place: StoreSettings) -> None:
     """Three meshes push in turn. One session holds all of them, the other one of them at a time."""
-    with closing(open_store(place)) as one, closing(open_store(place)) as other:
+    with closing(open_store(place)) as first_store, closing(open_store(place)) as second_store:
         settings, instruments = Settings(), PrometheusInstruments()
         names = ("a", "b", "c")
-        roomy = [Session(one, settings, name) for name in names]
-        tight = Session(other, settings, instruments=instruments, budget=1)
+        roomy = [Session(first_store, settings, name) for name in names]
+        tight = Session(second_store, settings, instruments=instruments, budget=1)
         snapshots = list(busy_mesh(60))
         for snapshot in snapshots:
             for ours, name in zip(roomy, names, strict=True):

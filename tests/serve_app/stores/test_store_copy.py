@@ -33,7 +33,7 @@ def fill(folder: Path) -> dict[str, object]:
 
 
 def read(store: StateStore) -> dict[str, object]:
-    return {one.mesh: contents(store, one.mesh) for one in store.meshes()}
+    return {mesh.mesh: contents(store, mesh.mesh) for mesh in store.meshes()}
 
 
 def revision_of(store: StateStore, mesh: str) -> int:

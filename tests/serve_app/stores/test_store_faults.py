@@ -25,8 +25,8 @@ from tests.serve_app.stores.content import (
     at,
     chunks,
     contents,
-    found,
     incident,
+    incident_ids,
     is_step,
     random_bytes,
     snapshots,
@@ -130,8 +130,8 @@ def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
     assert [(m.mesh, m.sequence) for m in store.meshes()] == [("other", 2)]
     assert snapshots(store, "other") == [b"snapshot 1", b"snapshot 2"]
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:  # no data was deleted
-        kept = hand.execute("SELECT count(*) FROM rows WHERE key LIKE 'aside/%'").fetchone()
-        assert kept >= (7,)
+        count = hand.execute("SELECT count(*) FROM rows WHERE key LIKE 'aside/%'").fetchone()
+        assert count >= (7,)
     append(store, 1)
     assert snapshots(store) == [b"snapshot 1"]
 
@@ -163,7 +163,7 @@ def test_damaged_incidents_are_left_out(store: StateStore, tmp_path: Path, caplo
         )
         hand.execute("UPDATE rows SET value = x'00' WHERE key = 'details/incident-3'")
         hand.commit()
-    assert found(store) == ["incident-4", "incident-3"]
+    assert incident_ids(store) == ["incident-4", "incident-3"]
     assert [store.incident("prod", f"incident-{number}") for number in (1, 2, 3)] == [None, None, None]
     assert "incident 'incident-1' is damaged" in caplog.text
     assert store.load("prod") is not None
@@ -226,13 +226,13 @@ def _expect_whole_or_gone(directory: Path) -> None:
 
 
 def _advance_checked(store: StateStore, mesh: str) -> None:
-    found, window, stored = store.load(mesh), snapshots(store, mesh), states(store, mesh)
-    if found is not None:
-        assert max(stored) == found.sequence
+    mesh_now, window, stored = store.load(mesh), snapshots(store, mesh), states(store, mesh)
+    if mesh_now is not None:
+        assert max(stored) == mesh_now.sequence
         assert stored == {number: b"%d" % number * 9_000 for number in stored}
-        assert found.verdict == b"verdict %d" % found.sequence
-        assert window[-1] == b"%d" % found.sequence * 20_000
-    append(store, found.sequence + 1 if found else 1, mesh=mesh)
+        assert mesh_now.verdict == b"verdict %d" % mesh_now.sequence
+        assert window[-1] == b"%d" % mesh_now.sequence * 20_000
+    append(store, mesh_now.sequence + 1 if mesh_now else 1, mesh=mesh)
 
 
 def _fill_until_refused(directory: Path, results: Connection) -> None:
@@ -242,10 +242,10 @@ def _fill_until_refused(directory: Path, results: Connection) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 2**20, resource.RLIM_INFINITY))
         _append_until_full(store, results)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        found = store.load("prod")
-        assert found is not None
-        append(store, found.sequence + 1, keep=1000)  # now there is room again
-        results.send(found.sequence + 1)
+        newest = store.load("prod")
+        assert newest is not None
+        append(store, newest.sequence + 1, keep=1000)  # now there is room again
+        results.send(newest.sequence + 1)
 
 
 def _append_until_full(store: StateStore, results: Connection) -> None:
@@ -255,9 +255,9 @@ def _append_until_full(store: StateStore, results: Connection) -> None:
             append(store, sequence, keep=1000, snapshot=random_bytes(sequence, 100_000))
             sequence += 1
     except StoreFull as error:
-        found = store.load("prod")
-        assert found is not None
-        results.send((found.sequence == sequence - 1, len(snapshots(store, "prod")), sequence - 1, str(error)))
+        newest = store.load("prod")
+        assert newest is not None
+        results.send((newest.sequence == sequence - 1, len(snapshots(store, "prod")), sequence - 1, str(error)))
 
 
 def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
@@ -266,11 +266,11 @@ def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
     writer = context.Process(target=_fill_until_refused, args=(tmp_path, theirs))
     writer.start()
     theirs.close()
-    same, kept, appended, text = ours.recv()
+    same, count, appended, text = ours.recv()
     after = ours.recv()
     writer.join()
     ours.close()
-    assert (same, kept, after) == (True, appended, appended + 1)
+    assert (same, count, after) == (True, appended, appended + 1)
     assert appended > 5
     assert "free space on the disk" in text
     assert _files_set_aside(tmp_path) == []

@@ -93,7 +93,7 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
         detail = problem(push(http, "third", 1), 409, "too-many-meshes")["detail"]
         assert "limits.max_meshes" in detail
         problem(http.post("/v1/meshes/third/baseline", json=document(1)), 409, "too-many-meshes")
-        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["large", "small"]
+        assert [mesh["mesh"] for mesh in http.get("/v1/meshes").json()] == ["large", "small"]
 
         assert http.delete("/v1/meshes/large").status_code == 204
         for sequence in range(2, 12):

@@ -27,8 +27,8 @@ def fill(store: StateStore, mesh: str, *, other: StateStore | None = None, **con
 
 
 def free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def occupy(folder: Path) -> None:
@@ -44,8 +44,8 @@ def occupy(folder: Path) -> None:
 def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: Path) -> None:
     with closing(local_store(disk / "state")) as store:
         append(store, 1, mesh="other")
-        kept = fill(store, "large")
-        assert kept > 20
+        count = fill(store, "large")
+        assert count > 20
         occupy(disk)
         with pytest.raises(StoreFull):
             append(store, 2, mesh="other", snapshot=os.urandom(100_000))
@@ -97,7 +97,7 @@ def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> 
             except StoreFull:
                 break
         occupy(disk)
-        names = [one.mesh for one in store.meshes()]
+        names = [mesh.mesh for mesh in store.meshes()]
         assert len(names) > 30
         for name in names:
             assert store.delete(name)

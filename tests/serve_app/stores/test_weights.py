@@ -64,9 +64,9 @@ def test_a_mesh_whose_weights_are_refused_has_the_default_ones(tmp_path: Path, o
     assert weights.of("a") is weights.of("b") is weights.default
     assert weights.default.digest == load(other_weights).digest
     first, second = weights.refused
-    why = "refused, and the weights of other meshes are in use: weights"
-    assert first.startswith(f"meshes.a.weights: {why} {broken}: expected a checkpoint of this version")
-    assert second.startswith(f"meshes.b.weights: {why}: expected a file at {tmp_path / 'no'}")
+    reason = "refused, and the weights of other meshes are in use: weights"
+    assert first.startswith(f"meshes.a.weights: {reason} {broken}: expected a checkpoint of this version")
+    assert second.startswith(f"meshes.b.weights: {reason}: expected a file at {tmp_path / 'no'}")
 
 
 @locally
