@@ -23,9 +23,9 @@ def alarm(id: str = "1", suspect: str = "web", headline: str = "shop/web is slow
     return Mark((Alert(id, headline, suspect),), 3.0, 2.0, False)
 
 
-def marks(name: str, other: Mapping[int, Mark]) -> list[Mark]:
+def marks(name: str, changes: Mapping[int, Mark]) -> list[Mark]:
     """Calm marks of a case, except for these positions."""
-    return [other.get(k, CALM) for k in range(LENGTHS[name])]
+    return [changes.get(k, CALM) for k in range(LENGTHS[name])]
 
 
 def in_range(first: int, last: int, mark: Mark) -> dict[int, Mark]:
@@ -42,11 +42,11 @@ def test_callers_come_before_what_they_call() -> None:
 
 
 def test_equal_seeds_draw_equal_snapshots() -> None:
-    first, again, other = (
-        [one.node_features for one in snapshots(lambda position, world: None, 3, seed)] for seed in (5, 5, 6)
+    first, again, third = (
+        [snapshot.node_features for snapshot in snapshots(lambda position, world: None, 3, seed)] for seed in (5, 5, 6)
     )
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, again, strict=True))
-    assert not np.array_equal(first[0], other[0], equal_nan=True)
+    assert not np.array_equal(first[0], third[0], equal_nan=True)
 
 
 def test_callers_are_slow_because_of_what_they_call() -> None:
@@ -54,7 +54,9 @@ def test_callers_are_slow_because_of_what_they_call() -> None:
         world.own_ms["bank"] += 1000
 
     column = NodeMetric.P50_LATENCY
-    usual, slower = (next(snapshots(one, 1, 5)).node_features[:, column] for one in (lambda k, world: None, slow))
+    usual, slower = (
+        next(snapshots(scenario, 1, 5)).node_features[:, column] for scenario in (lambda k, world: None, slow)
+    )
     rise = dict(zip(NAMES, slower - usual, strict=True))
     assert rise["bank"] > 0.8
     assert rise["pay"] > 0.7
@@ -83,9 +85,9 @@ def test_an_alert_that_stays_after_its_fault_is_a_fault() -> None:
         "residue", in_range(BEGIN, BEGIN + 36, alarm()) | {LATER + 2: alarm("2", "pay", "shop/pay is failing")}
     )
     assert verdict(judge(case("residue"), good)) == [(0, True), (1, True)]
-    same = marks("residue", in_range(BEGIN, LATER + 16, alarm(headline="shop/pay is failing")))
-    assert verdict(judge(case("residue"), same)) == [(84, False), (0, False)]
-    (late, _) = judge(case("residue"), same)
+    lasting = marks("residue", in_range(BEGIN, LATER + 16, alarm(headline="shop/pay is failing")))
+    assert verdict(judge(case("residue"), lasting)) == [(84, False), (0, False)]
+    (late, _) = judge(case("residue"), lasting)
     assert str(late).startswith(
         "FAULT residue: 84 of 84 snapshots in alarm from 6 minutes after the fault on 'shop/pay"
     )
@@ -107,8 +109,8 @@ def test_a_fall_of_traffic_is_an_alert_until_the_traffic_is_back() -> None:
 
 @pytest.mark.parametrize("name", ["network", "cpu"])
 def test_the_first_suspect_of_most_alerts_counts(name: str) -> None:
-    seen = in_range(BEGIN, BEGIN + 24, alarm()) | in_range(BEGIN + 4, BEGIN + 10, alarm(suspect="search"))
-    assert verdict(judge(case(name), marks(name, seen))) == [(1, True)]
+    alarms = in_range(BEGIN, BEGIN + 24, alarm()) | in_range(BEGIN + 4, BEGIN + 10, alarm(suspect="search"))
+    assert verdict(judge(case(name), marks(name, alarms))) == [(1, True)]
     assert verdict(judge(case(name), marks(name, in_range(BEGIN, BEGIN + 24, alarm(suspect="search"))))) == [(0, False)]
     assert verdict(judge(case(name), marks(name, {}))) == [(0, False)]
 
@@ -118,10 +120,10 @@ def test_each_fault_of_a_night_is_found_and_named_and_it_is_quiet_between_them()
     perfect = {fault.at + 3: alarm(f"{fault.at}", fault.service) for fault in faults}
     assert verdict(judge(case("night"), marks("night", perfect))) == [(0, True), (40, True), (40, True)]
     one_alert = marks("night", in_range(BEGIN, LENGTHS["night"], alarm(suspect="nothing")))
-    (share, opened, right) = judge(case("night"), one_alert)
+    (share, count, right) = judge(case("night"), one_alert)
     assert share.value > 0.8
-    assert (opened.value, right.value) == (1, 0)
-    assert not any(line.holds for line in (share, opened, right))
+    assert (count.value, right.value) == (1, 0)
+    assert not any(line.holds for line in (share, count, right))
 
 
 def test_the_score_and_the_threshold_shown_are_what_decides() -> None:
@@ -130,8 +132,8 @@ def test_the_score_and_the_threshold_shown_are_what_decides() -> None:
     below = Mark(alarm().alerts, 1.9, 2.0, False)
     high = Mark((), 2.4, 2.0, True)
     far = Mark((), 1.0, 3.2, True)
-    seen = {10: below, 11: below} | in_range(20, 26, high) | in_range(40, 44, high) | {70: far}
-    below_line, above_line, moved_line = decision(case("cpu"), marks("cpu", seen))
+    scores = {10: below, 11: below} | in_range(20, 26, high) | in_range(40, 44, high) | {70: far}
+    below_line, above_line, moved_line = decision(case("cpu"), marks("cpu", scores))
     assert (below_line.value, below_line.holds) == (1, False), "an incident opens once"
     assert (above_line.value, above_line.holds) == (1, False), "four snapshots are too few"
     assert (moved_line.value, moved_line.holds) == (1.6, False)
@@ -142,8 +144,8 @@ def test_an_alert_is_new_once() -> None:
 
 
 def test_marks_are_scored_in_process() -> None:
-    found = [mark(verdict) for verdict in verdicts(scenario(Case("step", 5, 12)), 12, 5)]
-    assert len(found) == 12
-    assert not found[0].is_normal, "the detector warms up"
-    assert found[-1].is_normal
-    assert 0 <= found[-1].score < found[-1].threshold
+    step_marks = [mark(verdict) for verdict in verdicts(scenario(Case("step", 5, 12)), 12, 5)]
+    assert len(step_marks) == 12
+    assert not step_marks[0].is_normal, "the detector warms up"
+    assert step_marks[-1].is_normal
+    assert 0 <= step_marks[-1].score < step_marks[-1].threshold

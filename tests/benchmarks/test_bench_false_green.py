@@ -40,10 +40,10 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_cases_are_the_same_each_time_and_their_meshes_can_be_simulated(group: str) -> None:
-    made = cases(group, SIZE)
-    assert list(made) == list(cases(group, SIZE))
-    assert len({case.name for case in made}) == len(made)
-    for case in spread(made, 4):
+    group_cases = cases(group, SIZE)
+    assert list(group_cases) == list(cases(group, SIZE))
+    assert len({case.name for case in group_cases}) == len(group_cases)
+    for case in spread(group_cases, 4):
         assert next(score.simulator(case).snapshots()).num_nodes
         assert all(_first(event) >= case.prelude for event in case.events)
 
@@ -53,17 +53,19 @@ def _first(event: object) -> int:
 
 
 def test_every_way_of_a_bad_deploy_is_both_slow_and_failing() -> None:
-    made = cases("deploys", SIZE)
-    assert len(made) == DEPLOYS
-    seen = Counter((way.words, " fail " in case.name) for case in made for way in WAYS if case.name.endswith(way.words))
-    assert len(seen) == 2 * len(WAYS)
-    assert sum(isinstance(event, Fault) for case in made for event in case.events) < DEPLOYS
+    deploy_cases = cases("deploys", SIZE)
+    assert len(deploy_cases) == DEPLOYS
+    counts = Counter(
+        (way.words, " fail " in case.name) for case in deploy_cases for way in WAYS if case.name.endswith(way.words)
+    )
+    assert len(counts) == 2 * len(WAYS)
+    assert sum(isinstance(event, Fault) for case in deploy_cases for event in case.events) < DEPLOYS
 
 
 @pytest.mark.parametrize("group", ["deploys", "gaps"])
 def test_a_slow_service_delays_requests_by_an_amount_that_users_notice(group: str) -> None:
-    made = [(case, event) for case in cases(group, Size()) for event in case.events]
-    delays = [delay for case, event in made if (delay := _delay(case.spec, event))]
+    pairs = [(case, event) for case in cases(group, Size()) for event in case.events]
+    delays = [delay for case, event in pairs if (delay := _delay(case.spec, event))]
     assert len(delays) >= DEPLOYS / 2
     assert min(delays) >= MIN_DELAY
 
@@ -74,8 +76,8 @@ def _delay(spec: MeshSpec, event: object) -> float:
     if isinstance(event, Fault) and event.kind == "latency_injection":
         return event.size * float(mesh.usual_p50[mesh.topology.node_ids.index(event.service)])
     if isinstance(event, BenignChange):
-        own = mesh.services.cpu_time + mesh.services.delay
-        return (event.size - 1.0) * float(own[mesh.topology.node_ids.index(event.service)])
+        own_time = mesh.services.cpu_time + mesh.services.delay
+        return (event.size - 1.0) * float(own_time[mesh.topology.node_ids.index(event.service)])
     return 0.0
 
 
@@ -101,23 +103,23 @@ def test_a_case_is_scored_from_the_settled_state(monkeypatch: pytest.MonkeyPatch
     shift = TrafficShift(0.0, 32, 40)
     case = Case("traffic", "", SPEC, Expectation(Form.ALERT), (shift,), begins=30, length=6, gap=(33, 2))
     marks = list(score.marks(case))
-    assert [one is None for one in marks] == [False, False, False, True, True, False]
+    assert [item is None for item in marks] == [False, False, False, True, True, False]
     assert case.snapshots == 14  # ten that settle the mesh further, and four that are not missing
 
 
 def _marks(letters: str, ids: str = "") -> list[Mark | None]:
     """A mark for each letter, with an incident of the id in the same place; by default always the same."""
-    known = {name: T0 + timedelta(minutes=ord(name)) for name in "abc"}
+    starts = {name: T0 + timedelta(minutes=ord(name)) for name in "abc"}
     return [
         None
         if letter == "_"
-        else Mark(letter, (Entry(name, known[name], letter == "n", letter == "R"),) if letter in "AnR" else ())
+        else Mark(letter, (Entry(name, starts[name], letter == "n", letter == "R"),) if letter in "AnR" else ())
         for letter, name in zip(letters, ids or "a" * len(letters), strict=True)
     ]
 
 
-def _why(form: Form, letters: str, ids: str = "", gap: tuple[int, int] = (0, 0), **expected: int) -> str:
-    case = Case("gaps", "", SPEC, Expectation(form, **expected), gap=gap)  # type: ignore[arg-type]
+def _why(form: Form, letters: str, ids: str = "", gap: tuple[int, int] = (0, 0), **options: int) -> str:
+    case = Case("gaps", "", SPEC, Expectation(form, **options), gap=gap)  # type: ignore[arg-type]
     return judge(case, _marks(letters, ids)).problem
 
 
@@ -189,6 +191,6 @@ def test_rows_of_other_groups_are_kept(tmp_path: Path) -> None:
 
 
 def test_few_cases_of_many_are_spread_evenly() -> None:
-    made = cases("canaries", SIZE)
-    assert spread(made, 4) == [made[0], made[10], made[20], made[30]]
-    assert spread(made, None) is made
+    canary_cases = cases("canaries", SIZE)
+    assert spread(canary_cases, 4) == [canary_cases[0], canary_cases[10], canary_cases[20], canary_cases[30]]
+    assert spread(canary_cases, None) is canary_cases

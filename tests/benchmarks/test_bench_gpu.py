@@ -30,12 +30,12 @@ needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a 
 
 @needs_no_gpu
 def test_without_a_gpu_it_says_what_is_missing_and_ends() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.bench_gpu"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.startswith("bench_gpu: no usable GPU: ")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("bench_gpu: no usable GPU: ")
 
 
 def test_it_needs_few_packages() -> None:
@@ -49,16 +49,16 @@ def test_it_needs_few_packages() -> None:
         "sys.meta_path.insert(0, Few())\n"
         "import benchmarks.bench_gpu\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_random_meshes_are_ready_to_be_scored() -> None:
     task = random_task(60, 500, seed=3)
     for attended, end in ((task.attended_callers, 1), (task.attended_callees, 0)):
         assert np.bincount(task.edge_index[end][attended]).max() <= NEIGHBOURS
-    (found,) = score(load().network, [task])
-    assert np.isfinite(found.node_expected).all()
+    (scores,) = score(load().network, [task])
+    assert np.isfinite(scores.node_expected).all()
     assert first_of_each(np.array([3, 1, 3, 3, 1]), 2).tolist() == [True, True, True, False, True]
 
 
@@ -90,10 +90,10 @@ def test_sections_run_and_an_error_ends_one_of_them_only(monkeypatch: pytest.Mon
 
 def test_what_is_left_out_is_measured_beside_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_gpu, "BATCHED", "20x60")
-    precise, together, copied = measure(Run(CPU, 2, 0.0, ["30x90"]), ["tf32", "streams", "copies"])
+    precise, together, copies = measure(Run(CPU, 2, 0.0, ["30x90"]), ["tf32", "streams", "copies"])
     assert precise["change"] < 1e-2
     assert torch.get_float32_matmul_precision() == "highest"
     assert {"tf32_p50_ms", "p50_ms"} <= precise.keys()
     assert {"joined_p50_ms", "apart_p50_ms", "streams_p50_ms"} <= together.keys()
-    assert copied["bytes"] == 90 * 21 * 4
-    assert {"pinned_p50_ms", "pageable_p50_ms"} <= copied.keys()
+    assert copies["bytes"] == 90 * 21 * 4
+    assert {"pinned_p50_ms", "pageable_p50_ms"} <= copies.keys()

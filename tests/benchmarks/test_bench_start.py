@@ -25,9 +25,9 @@ def command() -> Iterator[psutil.Process]:
 
 def test_processes_below_the_command_count_by_role(command: psutil.Process) -> None:
     assert eventually(command.children)
-    found = memory(command)
-    assert len(found["keeper"]) == 1
-    assert sum(len(pairs) for pairs in found.values()) == 2
-    for pss, uss in (pair for pairs in found.values() for pair in pairs):
+    sizes = memory(command)
+    assert len(sizes["keeper"]) == 1
+    assert sum(len(pairs) for pairs in sizes.values()) == 2
+    for pss, uss in (pair for pairs in sizes.values() for pair in pairs):
         assert pss >= uss > 0
     assert cpu_seconds(command) >= command.cpu_times().user

@@ -21,6 +21,6 @@ def test_figures_of_an_earlier_detector_never_pass_as_new(monkeypatch: pytest.Mo
         monkeypatch.setattr(figures, "rows", lambda _: [{"detector": OURS, "digest": digest}])
         return digest_line()
 
-    now = detector_digest()
-    assert measured(now) == f"Figures of detector {now[:SHORT]}."
+    digest = detector_digest()
+    assert measured(digest) == f"Figures of detector {digest[:SHORT]}."
     assert measured("0" * 64).endswith("All of them were measured with an earlier version than this one.")

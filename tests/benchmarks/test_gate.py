@@ -32,7 +32,7 @@ from serve_app.settings import AlertSettings
 
 RECALL = RecordedFigure("boutique: recall", 0.5, 0.04, True, "aa")
 ALERTS = RecordedFigure("boutique: false alerts", 3.0, 1.0, False, "aa")
-BEFORE = {one.name: one for one in (RECALL, ALERTS)}
+BEFORE = {figure.name: figure for figure in (RECALL, ALERTS)}
 
 
 def found(recall: float, alerts: float) -> list[MeasuredFigure]:
@@ -40,7 +40,7 @@ def found(recall: float, alerts: float) -> list[MeasuredFigure]:
 
 
 def results(recall: float, alerts: float) -> list[Result]:
-    return [one.result for one in compare(BEFORE, found(recall, alerts))]
+    return [comparison.result for comparison in compare(BEFORE, found(recall, alerts))]
 
 
 def test_a_figure_that_is_worse_by_more_than_its_noise_fails() -> None:
@@ -56,16 +56,16 @@ def test_a_figure_within_its_noise_passes_and_a_better_one_is_named() -> None:
 
 
 def test_figures_that_are_not_recorded_or_not_measured_are_shown_and_fail_nothing() -> None:
-    compared = compare(BEFORE, [MeasuredFigure("quiet: alerts", 2.0)])
-    assert [one.result for one in compared] == [Result.SKIPPED, Result.SKIPPED, Result.NEW]
-    assert not has_fallen(compared)
-    rows = table(compared).splitlines()
+    comparisons = compare(BEFORE, [MeasuredFigure("quiet: alerts", 2.0)])
+    assert [comparison.result for comparison in comparisons] == [Result.SKIPPED, Result.SKIPPED, Result.NEW]
+    assert not has_fallen(comparisons)
+    rows = table(comparisons).splitlines()
     assert len(rows) == 4
     assert rows[1].split() == ["boutique:", "recall", "0.5", "-", "0.04", "not", "measured"]
 
 
 def test_values_of_several_pieces_become_one_figure() -> None:
-    same = [
+    first = [
         MeasuredFigure("a", 1.0, join="sum"),
         MeasuredFigure("b", 1.0, join="max"),
         MeasuredFigure("c", 1.0, join="mean"),
@@ -75,7 +75,7 @@ def test_values_of_several_pieces_become_one_figure() -> None:
         MeasuredFigure("b", 3.0, join="max"),
         MeasuredFigure("c", 3.0, join="mean"),
     ]
-    assert [(one.name, one.value) for one in join([*same, *more])] == [("a", 4.0), ("b", 3.0), ("c", 2.0)]
+    assert [(figure.name, figure.value) for figure in join([*first, *more])] == [("a", 4.0), ("b", 3.0), ("c", 2.0)]
 
 
 def test_noise_of_a_simulated_figure_is_its_spread_over_seeds_and_stays_when_figures_are_recorded(
@@ -113,27 +113,29 @@ def test_missing_recordings_are_named_and_the_simulated_parts_run(
 ) -> None:
     monkeypatch.setattr(module, "NEEDED", {part: tmp_path / part for part in module.NEEDED})
     assert gate.available(list(TITLES)) == ["quiet", "calm-again", "false-green"]
-    said = capsys.readouterr().err
-    assert all(f"skipped: {TITLES[part]}: no {tmp_path / part}" in said for part in module.NEEDED)
+    note = capsys.readouterr().err
+    assert all(f"skipped: {TITLES[part]}: no {tmp_path / part}" in note for part in module.NEEDED)
     assert missing("quiet") is None
 
 
 def test_every_simulated_part_has_other_seeds_for_its_noise() -> None:
-    own, other = (pieces(SIMULATED, draw) for draw in (0, 1))
-    assert [(one.part, one.steps) for one in own if one.part != "false-green"] == [
-        (one.part, one.steps) for one in other if one.part != "false-green"
+    first, second = (pieces(SIMULATED, draw) for draw in (0, 1))
+    assert [(piece.part, piece.steps) for piece in first if piece.part != "false-green"] == [
+        (piece.part, piece.steps) for piece in second if piece.part != "false-green"
     ]
-    assert {one.part for one in own} == set(SIMULATED)
-    assert not {str(one.measure) for one in own} & {str(one.measure) for one in other}
-    assert [one.steps for one in own] == sorted((one.steps for one in own), reverse=True), "the longest first"
+    assert {piece.part for piece in first} == set(SIMULATED)
+    assert not {str(piece.measure) for piece in first} & {str(piece.measure) for piece in second}
+    assert [piece.steps for piece in first] == sorted((piece.steps for piece in first), reverse=True), (
+        "the longest first"
+    )
 
 
 def test_the_recorded_figures_are_of_the_parts_and_have_noise() -> None:
-    recorded = read(ROOT / RESULTS)
-    assert {name.split(":")[0] for name in recorded} == set(TITLES.values())
-    assert all(one.value is not None and one.noise >= 0 for one in recorded.values())
-    simulated = {TITLES[part] for part in SIMULATED}
-    assert all(bool(one.seeds) is (name.split(":")[0] in simulated) for name, one in recorded.items())
+    figures = read(ROOT / RESULTS)
+    assert {name.split(":")[0] for name in figures} == set(TITLES.values())
+    assert all(figure.value is not None and figure.noise >= 0 for figure in figures.values())
+    titles = {TITLES[part] for part in SIMULATED}
+    assert all(bool(figure.seeds) is (name.split(":")[0] in titles) for name, figure in figures.items())
 
 
 def test_harm_lasts_three_minutes_after_the_front_end_was_slow() -> None:
@@ -181,6 +183,6 @@ def test_the_statements_keep_strings_that_are_values() -> None:
 
 
 def test_the_digest_covers_every_pattern() -> None:
-    covered: Sequence[Path] = decisive_files(ROOT)
-    assert all(any(path in covered for path in ROOT.glob(pattern)) for pattern in DECISIVE)
-    assert covered == sorted(covered)
+    files: Sequence[Path] = decisive_files(ROOT)
+    assert all(any(path in files for path in ROOT.glob(pattern)) for pattern in DECISIVE)
+    assert files == sorted(files)

@@ -37,10 +37,10 @@ def truth() -> GroundTruth:
 
 def test_a_part_has_every_second_case_and_its_normal_time() -> None:
     odd, even = keep_cases(truth(), ODD), keep_cases(truth(), EVEN)
-    assert [[window.span.culprit for window in one.windows] for one in (odd, even)] == [["a/0", "a/2"], ["a/1"]]
-    case, other = [NORMAL] * 6 + [FAULT] * 2, [UNSCORED] * 8
-    assert odd.labels.tolist() == [*case, *other, *case]
-    assert even.labels.tolist() == [*other, *case, *other]
+    assert [[window.span.culprit for window in truth.windows] for truth in (odd, even)] == [["a/0", "a/2"], ["a/1"]]
+    case, unscored = [NORMAL] * 6 + [FAULT] * 2, [UNSCORED] * 8
+    assert odd.labels.tolist() == [*case, *unscored, *case]
+    assert even.labels.tolist() == [*unscored, *case, *unscored]
     with pytest.raises(ValueError, match="cases: expected odd or even, got 'third'"):
         keep_cases(truth(), "third")
 
@@ -58,8 +58,8 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
     lines = tmp_path / "verdicts.jsonl"
     early, late = spans[0].start - STEP, spans[0].end + 2 * STEP
     lines.write_text("\n".join([line(early, Severity.MINOR), line(late, Severity.NOTICE)]))
-    found = {name: estimate.value for name, estimate in measure_notices(outcomes, lines).items()}
-    assert found == {"recall_with_notices": 2 / 3, "notice_recall_of_cpu": 0.5, "notice_recall_of_disk": 0.0}
+    measures = {name: estimate.value for name, estimate in measure_notices(outcomes, lines).items()}
+    assert measures == {"recall_with_notices": 2 / 3, "notice_recall_of_cpu": 0.5, "notice_recall_of_disk": 0.0}
     lines.write_text(line(late, Severity.MINOR))
     assert measure_notices(outcomes, lines) == {}
 
@@ -73,7 +73,7 @@ def test_both_parts_are_reported_from_the_same_lines(tmp_path: Path, monkeypatch
     job = Job("shared", OURS, (path,))
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
-    parts = group_parts(tasks, [evaluate_task(one) for one in tasks])
+    parts = group_parts(tasks, [evaluate_task(task) for task in tasks])
     assert [part.name for part in parts] == ["shop, even cases, stream", "shop, odd cases, stream"]
     for part in parts:
         assert part.pool.metrics[OURS].incidents == 1
@@ -90,8 +90,8 @@ def test_rows_of_other_parts_and_detectors_are_kept(tmp_path: Path) -> None:
         path, [row("a", "x", "m", 1.0), row("a", "x", "gone", 1.0), row("a", "y", "m", 2.0), row("b", "x", "m", 3.0)]
     )
     update_rows(path, [row("a", "x", "m", 9.0)])
-    found = [(one["part"], one["detector"], one["value"]) for one in map(json.loads, path.read_text().splitlines())]
-    assert found == [("a", "y", 2.0), ("b", "x", 3.0), ("a", "x", 9.0)]
+    stored = [(row["part"], row["detector"], row["value"]) for row in map(json.loads, path.read_text().splitlines())]
+    assert stored == [("a", "y", 2.0), ("b", "x", 3.0), ("a", "x", 9.0)]
 
 
 def test_the_table_shows_where_a_contender_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,15 +99,15 @@ def test_the_table_shows_where_a_contender_wins(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(figures, "ROOT", tmp_path)
 
     def table(*values: tuple[str, float]) -> list[str]:
-        made = [
+        new_rows = [
             {"part": figures.CASES, "measure": "top_1", "detector": name, "value": value, "low": None, "high": None}
             for name, value in values
         ]
-        (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, made)))
+        (tmp_path / "benchmarks" / "results" / "detection.jsonl").write_text("\n".join(map(json.dumps, new_rows)))
         return figures.detection().splitlines()[2:]
 
-    what = "| Sock Shop, 62 even cases: root cause first"
-    assert table((OURS, 0.5), ("BARO", 0.7), ("guarded", 0.6)) == [f"{what} | 0.50 | **BARO 0.70** |"]
-    assert table((OURS, 0.8), ("BARO", 0.7)) == [f"{what} | **0.80** | BARO 0.70 |"]
-    assert table((OURS, 0.7), ("BARO", 0.7)) == [f"{what} | 0.70 | BARO 0.70 |"]
+    line = "| Sock Shop, 62 even cases: root cause first"
+    assert table((OURS, 0.5), ("BARO", 0.7), ("guarded", 0.6)) == [f"{line} | 0.50 | **BARO 0.70** |"]
+    assert table((OURS, 0.8), ("BARO", 0.7)) == [f"{line} | **0.80** | BARO 0.70 |"]
+    assert table((OURS, 0.7), ("BARO", 0.7)) == [f"{line} | 0.70 | BARO 0.70 |"]
     assert table(("BARO", 0.7)) == [], "ours has not been measured"

@@ -57,14 +57,14 @@ def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(
     for name in warmed_up_by:
         (tmp_path / "shop" / name).mkdir(parents=True)
         (tmp_path / "shop" / name / "meta.json").write_text("{}")
-    found = {path.name: job.warm_up and job.warm_up.name for job in shared_jobs(tmp_path) for path in job.recordings}
-    assert found == warmed_up_by
+    warm_ups = {path.name: job.warm_up and job.warm_up.name for job in shared_jobs(tmp_path) for path in job.recordings}
+    assert warm_ups == warmed_up_by
     assert shared_jobs(tmp_path / "absent") == []
 
 
 def test_every_detector_meets_the_churn_and_the_silences() -> None:
-    met = {(path.name, job.detector) for job in simulated_jobs(300) for path in job.recordings}
-    assert met == {
+    pairs = {(path.name, job.detector) for job in simulated_jobs(300) for path in job.recordings}
+    assert pairs == {
         *((f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS),
         *((f"300-{seed}-silence", name) for seed in SILENT_SEEDS[300] for name in DETECTORS),
     }
@@ -81,10 +81,10 @@ def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkey
     job = Job("40", OURS, (path,), judged_after=40 * STEP)
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
-    (part,) = group_parts(tasks, [evaluate_task(one) for one in tasks])
+    (part,) = group_parts(tasks, [evaluate_task(task) for task in tasks])
     assert part.name == "simulated, 40 services, normal"
-    found = {row["measure"]: row["value"] for row in rows(part)}
-    assert found["fault_free_pages_per_day"] == found["false_pages_per_hour_of_silence"] == 0.0
+    measures = {row["measure"]: row["value"] for row in rows(part)}
+    assert measures["fault_free_pages_per_day"] == measures["false_pages_per_hour_of_silence"] == 0.0
 
 
 def test_lines_are_cached_until_code_or_recording_changes(
@@ -117,14 +117,14 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
     for job in jobs:
         score(job, tmp_path)
     tasks = recording_tasks(jobs, tmp_path)
-    found = group_parts(tasks, [evaluate_task(one) for one in tasks])
-    assert {(part.name, part.pool.form) for part in found} == {
+    parts = group_parts(tasks, [evaluate_task(task) for task in tasks])
+    assert {(part.name, part.pool.form) for part in parts} == {
         ("shop, stream", Form.STREAM),
         ("shop, normal", Form.NORMAL),
     }
-    measured = [row for part in found for row in rows(part)]
-    assert {row["detector"] for row in measured} == {OURS}
-    assert {"top_1", "recall", "recall_at_3_false_alarms", "alarm_share"} <= {row["measure"] for row in measured}
+    measures = [row for part in parts for row in rows(part)]
+    assert {row["detector"] for row in measures} == {OURS}
+    assert {"top_1", "recall", "recall_at_3_false_alarms", "alarm_share"} <= {row["measure"] for row in measures}
 
 
 def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
@@ -157,18 +157,18 @@ def test_limits_in_hindsight() -> None:
         AlertRecord("c1", START + STEP, ("c",), frozenset("c")),
         AlertRecord("a1", START + 3 * STEP, ("a",), frozenset("a")),
     ), "an alert is raised once the incident is strong"
-    found = sweep_thresholds([run])
-    assert (found[0].recall, found[0].false_pages_an_hour) == (1.0, 2.0)
-    recalls = [recall_within(found, budget) for budget in (2.0, 1.0, 0.0)]
-    assert [one.value if one else None for one in recalls] == [1.0, 1.0, 0.5]
-    rates = [false_pages_at_recall(found, recall) for recall in (0.5, 1.0)]
-    assert [one.value if one else None for one in rates] == [0.0, 1.0]
+    results = sweep_thresholds([run])
+    assert (results[0].recall, results[0].false_pages_an_hour) == (1.0, 2.0)
+    recalls = [recall_within(results, budget) for budget in (2.0, 1.0, 0.0)]
+    assert [recall.value if recall else None for recall in recalls] == [1.0, 1.0, 0.5]
+    rates = [false_pages_at_recall(results, recall) for recall in (0.5, 1.0)]
+    assert [rate.value if rate else None for rate in rates] == [0.0, 1.0]
 
 
 def test_a_run_without_incidents_has_one_limit() -> None:
-    found = sweep_thresholds([replace(verdicts_of({}, {}), run=replace(verdicts_of({}).run, pages=()))])
-    assert [(one.recall, one.false_pages_an_hour) for one in found] == [(0.0, 0.0)]
-    assert false_pages_at_recall(found, 0.5) is None
+    results = sweep_thresholds([replace(verdicts_of({}, {}), run=replace(verdicts_of({}).run, pages=()))])
+    assert [(result.recall, result.false_pages_an_hour) for result in results] == [(0.0, 0.0)]
+    assert false_pages_at_recall(results, 0.5) is None
 
 
 def test_the_table_shows_the_best_contender_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

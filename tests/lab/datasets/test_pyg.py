@@ -28,8 +28,8 @@ def with_name(snapshot: MeshSnapshot, name: str) -> MeshSnapshot:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A recording of 20 snapshots with an incident of ``shop/cart`` in the last five."""
-    made = Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=20).snapshots()
-    snapshots = [with_name(snapshot, "shop/cart") for snapshot in made]
+    simulator = Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=20)
+    snapshots = [with_name(snapshot, "shop/cart") for snapshot in simulator.snapshots()]
     start, end = snapshots[15].observed_at, snapshots[-1].observed_at + timedelta(seconds=15)
     return write_recording(tmp_path / "shop", snapshots, LabelledIncident(start, end, "latency", "cart"))
 
@@ -62,8 +62,8 @@ def test_only_snapshots_of_an_incident_are_labelled(path: Path) -> None:
 
 
 def test_a_service_that_was_not_there_is_masked(tmp_path: Path) -> None:
-    made = list(Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=2).snapshots())
-    item = RecordingDataset(write_recording(tmp_path, [made[0], with_name(made[1], "shop/new")]), window=2)[0]
+    snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=2).snapshots())
+    item = RecordingDataset(write_recording(tmp_path, [snapshots[0], with_name(snapshots[1], "shop/new")]), window=2)[0]
     row = item.node_ids.index("shop/new")
     assert not item.x_observed[row, 0].any()
     assert item.x_observed[row, 1].any()

@@ -71,13 +71,13 @@ def transport() -> httpx.MockTransport:
 
 
 def _route() -> Callable[[httpx.Request], httpx.Response]:
-    checkpoint, chosen, mesh = load(), options(Settings()), Mesh()
+    checkpoint, mesh_options, mesh = load(), options(Settings()), Mesh()
 
     def answer(request: httpx.Request) -> httpx.Response:
         nonlocal mesh
-        found, mesh = advance(
-            checkpoint, mesh, decode_snapshot(request.content, request.headers["content-type"]), chosen
+        verdict, mesh = advance(
+            checkpoint, mesh, decode_snapshot(request.content, request.headers["content-type"]), mesh_options
         )
-        return httpx.Response(200, content=encode_verdict(found).model_dump_json())
+        return httpx.Response(200, content=encode_verdict(verdict).model_dump_json())
 
     return answer

@@ -63,29 +63,29 @@ def test_a_story_has_changes_and_then_a_fault_and_is_the_same_for_the_same_seed(
 
 def test_alerts_are_counted_once_and_kept_as_the_page_shows_them_last() -> None:
     state = DemoState("A mesh", INTERVAL, ())
-    for shown in (
+    for words in (
         scored_snapshot(5, "anomalous", 6.0, incident("x", 6.0, "a/web")),
         scored_snapshot(6, "anomalous", 9.0, incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")),
         scored_snapshot(7, "anomalous", 7.0, incident("x", 7.0, "a/cart")),
         scored_snapshot(8),
     ):
-        state = add_verdict(state, shown)
+        state = add_verdict(state, words)
     pages = state.run([]).pages
-    assert [(one.id, one.begin, one.suspects) for one in pages] == [
+    assert [(page.id, page.begin, page.suspects) for page in pages] == [
         ("x", scored_snapshot(5).verdict.observed_at, ("a/cart",)),
         ("y", scored_snapshot(6).verdict.observed_at, ("b/q",)),
     ]
 
 
 def test_the_demo_pauses_once_at_its_first_incident() -> None:
-    shown = scored_snapshot(5, "anomalous", 9.0, incident("x", 9.0, "a/db"))
-    paused = add_verdict(DemoState("A mesh", INTERVAL, (), Controls(pauses=True)), shown)
-    assert (paused.controls.paused, paused.notice) == (True, PAUSED)
-    assert ("paused", PAUSED) in paused.news
-    resumed = press(paused, PAUSE)
-    later = add_verdict(resumed, scored_snapshot(6, "anomalous", 9.0, incident("y", 9.0, "a/web")))
+    anomalous = scored_snapshot(5, "anomalous", 9.0, incident("x", 9.0, "a/db"))
+    state = add_verdict(DemoState("A mesh", INTERVAL, (), Controls(pauses=True)), anomalous)
+    assert (state.controls.paused, state.notice) == (True, PAUSED)
+    assert ("paused", PAUSED) in state.news
+    after = press(state, PAUSE)
+    later = add_verdict(after, scored_snapshot(6, "anomalous", 9.0, incident("y", 9.0, "a/web")))
     assert not later.controls.paused
-    assert not add_verdict(DemoState("A mesh", INTERVAL, ()), shown).controls.paused
+    assert not add_verdict(DemoState("A mesh", INTERVAL, ()), anomalous).controls.paused
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_the_demo_pauses_once_at_its_first_incident() -> None:
 def test_the_judgement_on_a_chapter(alerts: list[AlertRecord], passed: bool, words: str) -> None:
     records = {record.id: record for record in alerts}
     state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), alerts=records)
-    concluded = conclude(state)
-    assert concluded.passed == passed
-    label, text = concluded.news[-1]
+    result = conclude(state)
+    assert result.passed == passed
+    label, text = result.news[-1]
     assert words in text
     assert label == ("PASS" if passed else "FAIL")
     earlier = replace(state, snapshots=(scored_snapshot(132),))
@@ -126,14 +126,14 @@ def test_the_judgement_on_a_chapter(alerts: list[AlertRecord], passed: bool, wor
 def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(force_terminal=False)
     before = DemoState("A mesh", INTERVAL, (), events=(Fault("error_burst", "a/[db]", 3, 9),))
-    for shown in (
+    for words in (
         scored_snapshot(1),
         scored_snapshot(2),
         scored_snapshot(3),
         scored_snapshot(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
         scored_snapshot(9),
     ):
-        state = conclude(add_verdict(before, shown))
+        state = conclude(add_verdict(before, words))
         print_progress(console, before, state)
         print_progress(console, state, state)
         before = state
@@ -166,7 +166,7 @@ def test_the_story_is_played_and_judged() -> None:
     with Client("http://service", transport=transport()) as client:
         first = begin(simulator, 1, Controls(speed=0.0))
         state = next(state for state in play(client, simulator, first, lambda _: "") if state.passed is not None)
-    assert [one.verdict.sequence for one in state.snapshots] == list(range(1, WARM_UP + END + 1))
+    assert [snapshot.verdict.sequence for snapshot in state.snapshots] == list(range(1, WARM_UP + END + 1))
     starts_of = [start_of(event) for event in state.events]
     assert starts_of[2] == WARM_UP + FAULT
     assert starts_of == sorted(set(starts_of))
@@ -178,10 +178,10 @@ def test_the_story_is_played_and_judged() -> None:
 @pytest.mark.slow
 def test_demo_once(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("tagae")), "demo", "--once"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170 * TIME_FACTOR)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^Page until .*: http://127\.0\.0\.1:\d+/#mesh=demo$", done.stdout, re.MULTILINE), done.stdout
-    assert re.search(r"^ +\d+ s starting Ray$", done.stdout, re.MULTILINE), done.stdout
-    assert "TAGAE is ready at http://127.0.0.1:" in done.stdout
-    assert re.search(r"PASS .*culprit is suspect [123]", done.stdout)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=170 * TIME_FACTOR)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^Page until .*: http://127\.0\.0\.1:\d+/#mesh=demo$", result.stdout, re.MULTILINE), result.stdout
+    assert re.search(r"^ +\d+ s starting Ray$", result.stdout, re.MULTILINE), result.stdout
+    assert "TAGAE is ready at http://127.0.0.1:" in result.stdout
+    assert re.search(r"PASS .*culprit is suspect [123]", result.stdout)
     assert not list(tmp_path.iterdir())

@@ -20,8 +20,8 @@ def test_no_button_works_without_a_token(tmp_path: Path, monkeypatch: pytest.Mon
     secret.write_text(editing.create(file, "demo", [Scope.READ, Scope.WRITE]))
     monkeypatch.setenv("TAGAE_SERVE__TOKENS_FILE", str(file))
     arguments = ["demo", "--services", "30", "--token-file", str(secret)]
-    with start_command(arguments, r"(http://[0-9.:]+)/demo/") as (_, found):
-        url = found[1]
+    with start_command(arguments, r"(http://[0-9.:]+)/demo/") as (_, match):
+        url = match[1]
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
             for path in ("/demo/", "/demo/controls.js", "/demo/controls.css"):
                 assert http.get(path).status_code == 200, "the empty page is open"

@@ -83,13 +83,13 @@ def test_a_button_ends_the_story_and_takes_effect_at_the_next_snapshot() -> None
     state = past_warm_up(chapter=chapter)
     due = replace(state, snapshots=(scored_snapshot(chapter.changes[0].at - 1),))
     assert advance_story(due).events == chapter.changes[:1]
-    pressed = press(state, "error_burst")
-    assert pressed.chapter is None
-    (fault,) = pressed.faults
+    after = press(state, "error_burst")
+    assert after.chapter is None
+    (fault,) = after.faults
     assert start_of(fault) == state.next_index
-    assert fault.service in pressed.notice
-    assert advance_story(pressed) == pressed
-    twice = press(pressed, "error_burst")
+    assert fault.service in after.notice
+    assert advance_story(after) == after
+    twice = press(after, "error_burst")
     assert len({event.service for event in twice.events}) == 2
 
 

@@ -81,24 +81,26 @@ def test_outcomes(
 ) -> None:
     show = known_state(events=(DEPLOY, BURST), snapshots=(scored_snapshot(78),))
     for at in range(79, index + 1):
-        new = [incident("x", 9.0, "a/db")] if at in pages else []
-        show = add_verdict(show, scored_snapshot(at, "anomalous" if new else "normal", 9.0 if new else 1.0, *new))
-    assert [(found.text, found.right) for found in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
+        incidents = [incident("x", 9.0, "a/db")] if at in pages else []
+        show = add_verdict(
+            show, scored_snapshot(at, "anomalous" if incidents else "normal", 9.0 if incidents else 1.0, *incidents)
+        )
+    assert [(result.text, result.right) for result in (outcome(show, DEPLOY), outcome(show, BURST))] == [change, fault]
 
 
 def test_an_event_keeps_its_time_after_its_snapshot_is_no_longer_kept() -> None:
     state = press(known_state(), "deploy")
-    (begun,) = decode_state(state)["deeds"]
-    assert begun["at"] is None
+    (document,) = decode_state(state)["deeds"]
+    assert document["at"] is None
     start = state.next_index
     state = add_verdict(state, scored_snapshot(start))
-    (shown,) = decode_state(state)["deeds"]
+    (document,) = decode_state(state)["deeds"]
     state = add_verdict(state, scored_snapshot(start + KEPT))
     for index in range(start + KEPT + 1, start + 2 * KEPT):
         state = add_verdict(state, scored_snapshot(index))
-    assert all(one.index != start for one in state.snapshots)
-    (old,) = decode_state(state)["deeds"]
-    assert old["at"] == shown["at"] == scored_snapshot(start).verdict.observed_at.isoformat()
+    assert all(snapshot.index != start for snapshot in state.snapshots)
+    (document,) = decode_state(state)["deeds"]
+    assert document["at"] == document["at"] == scored_snapshot(start).verdict.observed_at.isoformat()
 
 
 def test_the_tally_counts_faults_that_have_ended() -> None:
@@ -173,25 +175,25 @@ def test_a_fault_by_a_button_is_found_and_raises_an_alert(tmp_path: Path) -> Non
             command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
         ) as process,
     ):
-        started = [psutil.Process(process.pid)]
+        processes = [psutil.Process(process.pid)]
         try:
             assert process.stdout is not None
             page = next(
-                found[1] for line in process.stdout if (found := re.search(r"(http://\S+)/demo/#mesh=demo", line))
+                match[1] for line in process.stdout if (match := re.search(r"(http://\S+)/demo/#mesh=demo", line))
             )
-            started += started[0].children(recursive=True)
+            processes += processes[0].children(recursive=True)
             with httpx.Client(base_url=page, timeout=PATIENCE_SECONDS) as http:
                 _check_access(http)
                 _check_fault(http)
             process.send_signal(signal.SIGINT)
-            rest = process.stdout.read()
-            assert process.wait(timeout=PATIENCE_SECONDS) == 0, rest + errors.read_text()[-4000:]
-            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            output = process.stdout.read()
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0, output + errors.read_text()[-4000:]
+            _, alive = psutil.wait_procs(processes, timeout=PATIENCE_SECONDS)
             assert not alive
         finally:
-            for one in started:
+            for member in processes:
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    member.kill()
 
 
 @pytest.mark.ray
@@ -202,22 +204,24 @@ def test_an_interrupt_during_the_start_ends_it_and_leaves_no_process(tmp_path: P
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        started = [psutil.Process(process.pid)]
+        processes = [psutil.Process(process.pid)]
         try:
             assert process.stdout is not None
             assert "Simulated mesh" in process.stdout.readline()
-            assert eventually(lambda: any(one.name() == "raylet" for one in started[0].children(recursive=True)))
-            started += started[0].children(recursive=True)
+            assert eventually(
+                lambda: any(member.name() == "raylet" for member in processes[0].children(recursive=True))
+            )
+            processes += processes[0].children(recursive=True)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=PATIENCE_SECONDS)
             assert process.returncode == 0, errors
-            _, alive = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+            _, alive = psutil.wait_procs(processes, timeout=PATIENCE_SECONDS)
             assert not alive
             assert not list(tmp_path.iterdir())
         finally:
-            for one in started:
+            for member in processes:
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    member.kill()
 
 
 def _check_access(http: httpx.Client) -> None:
@@ -237,22 +241,22 @@ def _check_access(http: httpx.Client) -> None:
 def _check_fault(http: httpx.Client) -> None:
     """Press the button of a fault: the page shows it, an alert is raised, and the culprit is named."""
 
-    def until(what: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def until(condition: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             answer = http.get("/demo/show")
-            if answer.status_code == 200 and what(answer.json()):
+            if answer.status_code == 200 and condition(answer.json()):
                 return dict(answer.json())
             time.sleep(0.05)  # as the page does, but without waiting
         raise AssertionError(answer.text)
 
-    until(lambda seen: not seen["warming_up"])
+    until(lambda show: not show["warming_up"])
     assert http.post("/demo/keys", json={"key": "error_burst"}).status_code == 202
-    until(lambda seen: any(deed["key"] == "error_burst" for deed in seen["deeds"]))
-    paged = until(lambda seen: any(deed["key"] == "error_burst" and deed["right"] for deed in seen["deeds"]))
-    (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "error_burst"]
+    until(lambda show: any(event["key"] == "error_burst" for event in show["deeds"]))
+    shown_state = until(lambda show: any(event["key"] == "error_burst" and event["right"] for event in show["deeds"]))
+    (burst,) = [event for event in shown_state["deeds"] if event["key"] == "error_burst"]
     assert burst["outcome"].startswith("alert within ")
     verdict = http.get("/v1/meshes/demo/verdict").json()
     assert verdict["status"] == "anomalous"
-    named = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
-    assert burst["service"] in named
+    suspects = {suspect["service"] for incident in verdict["incidents"] for suspect in incident["suspects"][:3]}
+    assert burst["service"] in suspects

@@ -70,10 +70,10 @@ def write_made_up_verdicts(truth: GroundTruth, path: Path, skill: float, seed: i
 
 def guard_of(recording: Path) -> timedelta | None:
     """Return the judge's guard for a dataset: its own for the datasets that it names, none for others."""
-    found = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
-    assert found
+    match = re.search(r"^GUARD_SECONDS = (\{.*?\})", (JUDGE.parent / "metrics.py").read_text(), re.MULTILINE)
+    assert match
     dataset = json.loads((recording / "meta.json").read_text())["dataset"]
-    return timedelta(seconds=ast.literal_eval(found[1]).get(dataset, 0))
+    return timedelta(seconds=ast.literal_eval(match[1]).get(dataset, 0))
 
 
 @pytest.mark.slow
@@ -84,9 +84,9 @@ def test_the_judge_gives_the_same_figures(tmp_path: Path) -> None:
         pytest.skip("the judge needs pandas")
     truths = [read_truth(recording, guard=guard_of(recording)) for recording in RECORDINGS]
     files = [write_made_up_verdicts(truth, tmp_path / f"{i}.jsonl", 2.0, 0) for i, truth in enumerate(truths)]
-    asked = [["evaluate.py", str(r), str(file)] for r, file in zip(RECORDINGS, files, strict=True)]
+    commands = [["evaluate.py", str(r), str(file)] for r, file in zip(RECORDINGS, files, strict=True)]
     ran = subprocess.run(
-        [sys.executable, "-c", ASK_THE_JUDGE, str(JUDGE.parent), json.dumps(asked)], capture_output=True, check=True
+        [sys.executable, "-c", ASK_THE_JUDGE, str(JUDGE.parent), json.dumps(commands)], capture_output=True, check=True
     )
     references = [json.loads(line) for line in ran.stdout.splitlines()]
     for truth, file, reference in zip(truths, files, references, strict=True):
@@ -98,30 +98,33 @@ def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
     return evaluate_recording(truth, read_series(path, truth), budget)
 
 
-def figures(judged: RecordingResult) -> dict[str, Any]:
+def figures(result: RecordingResult) -> dict[str, Any]:
     """Return our figures under the judge's names."""
-    found = compute_metrics([judged])
+    metrics = compute_metrics([result])
     figures: dict[str, Any] = {
-        "recording": judged.recording,
-        "form": found.form.value,
-        "snapshots": found.snapshots,
-        "services": judged.services,
-        "incidents": found.incidents,
-        "status": dict(judged.status),
-        "auroc": found.auroc,
-        "recall": found.recall,
-        "ranking": ranked(found.ranking),
-        "delay_snapshots": {"median": found.delay_median},
-        "ranking_by_symptom": {symptom: ranked(one) for symptom, one in found.by_symptom.items()},
-        "by_kind": {kind: {"recall": one.recall, **ranked(one.ranking)} for kind, one in found.by_kind.items()},
+        "recording": result.recording,
+        "form": metrics.form.value,
+        "snapshots": metrics.snapshots,
+        "services": result.services,
+        "incidents": metrics.incidents,
+        "status": dict(result.status),
+        "auroc": metrics.auroc,
+        "recall": metrics.recall,
+        "ranking": ranked(metrics.ranking),
+        "delay_snapshots": {"median": metrics.delay_median},
+        "ranking_by_symptom": {symptom: ranked(ranking) for symptom, ranking in metrics.by_symptom.items()},
+        "by_kind": {
+            kind: {"recall": metrics_of_kind.recall, **ranked(metrics_of_kind.ranking)}
+            for kind, metrics_of_kind in metrics.by_kind.items()
+        },
         "per_incident": [
             {"detected": o.found, "delay": o.delay, "rank": o.place, "kind": o.span.kind, "culprit": o.span.culprit}
-            for o in judged.outcomes
+            for o in result.outcomes
         ],
     }
-    if found.form is Form.STREAM:
-        figures["budget_recall"] = {str(budget): known for budget, known in found.at_budget.items()}
-    if (alarms := found.false_alarms) is not None:
+    if metrics.form is Form.STREAM:
+        figures["budget_recall"] = {str(budget): recall for budget, recall in metrics.at_budget.items()}
+    if (alarms := metrics.false_alarms) is not None:
         figures["false_alarms"] = {
             "events": alarms.count.events,
             "events_strict": alarms.count.strict,
@@ -138,29 +141,29 @@ def ranked(ranking: Ranking | None) -> dict[str, Estimate | None]:
     return {name: getattr(ranking, name, None) for name in ("top1", "top3")}
 
 
-def differences(ours: Any, reference: Any, where: str = "") -> Iterator[str]:
+def differences(ours: Any, reference: Any, path: str = "") -> Iterator[str]:
     """Compare every figure that both have."""
     if isinstance(ours, dict):
         for key in ours.keys() & reference.keys():
-            yield from differences(ours[key], reference[key], f"{where} {key}")
+            yield from differences(ours[key], reference[key], f"{path} {key}")
     elif isinstance(ours, list):
-        for i, (one, other) in enumerate(zip(ours, reference, strict=True)):
-            yield from differences(one, other, f"{where} {i}")
+        for i, (ours_item, reference_item) in enumerate(zip(ours, reference, strict=True)):
+            yield from differences(ours_item, reference_item, f"{path} {i}")
     elif isinstance(ours, Estimate):
-        yield from differences({"n": ours.n, "value": ours.value}, reference, where)
-        yield from intervals_apart(ours, reference, where)
-    elif not same(ours, reference, 0.0051 if "per_day" in where else ROUNDING):
-        yield f"{where}: ours {ours}, the judge's {reference}"
+        yield from differences({"n": ours.n, "value": ours.value}, reference, path)
+        yield from intervals_apart(ours, reference, path)
+    elif not same(ours, reference, 0.0051 if "per_day" in path else ROUNDING):
+        yield f"{path}: ours {ours}, the judge's {reference}"
 
 
-def intervals_apart(ours: Estimate, reference: dict[str, Any], where: str) -> Iterator[str]:
+def intervals_apart(ours: Estimate, reference: dict[str, Any], path: str) -> Iterator[str]:
     """If the reference has an interval over clusters too, ours is the wider of its two. If not, ours may be wider."""
-    both = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
-    low, high = max(both, key=lambda interval: (interval[1] or 0) - (interval[0] or 0))
+    bounds = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
+    low, high = max(bounds, key=lambda interval: (interval[1] or 0) - (interval[0] or 0))
     if not ours.clustered or "ci95_clustered" in reference:
-        yield from differences([ours.low, ours.high], [low, high], where)
+        yield from differences([ours.low, ours.high], [low, high], path)
     elif ours.high - ours.low < high - low - ROUNDING:  # type: ignore[operator]
-        yield f"{where}: {ours} is narrower than {low} to {high}"
+        yield f"{path}: {ours} is narrower than {low} to {high}"
 
 
 def same(ours: Any, reference: Any, rounding: float) -> bool:

@@ -46,10 +46,10 @@ class FromFile(nn.Module):
 
     def forward(self, graph: MeshGraph) -> Decoding:
         self.passes += 1
-        attended = [torch.zeros(len(graph.edges), dtype=torch.bool) for _ in range(2)]
-        for mask, side in zip(attended, (graph.callers, graph.callees), strict=True):
+        masks = [torch.zeros(len(graph.edges), dtype=torch.bool) for _ in range(2)]
+        for mask, side in zip(masks, (graph.callers, graph.callees), strict=True):
             mask[side.edges] = True
-        inputs = graph.nodes, graph.edges, graph.edge_index, *attended
+        inputs = graph.nodes, graph.edges, graph.edge_index, *masks
         return Decoding(*map(torch.from_numpy, self.run([tensor.numpy() for tensor in inputs])))
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ def recording() -> list[MeshSnapshot]:
 
 
 def verdicts(checkpoint: Checkpoint, options: Options) -> list[Verdict]:
-    mesh, found = Mesh(), []
+    mesh, verdicts = Mesh(), []
     for snapshot in recording():
         verdict, mesh = advance(checkpoint, mesh, snapshot, options)
-        found.append(verdict)
-    return found
+        verdicts.append(verdict)
+    return verdicts
 
 
 @pytest.mark.slow
@@ -81,12 +81,12 @@ def test_a_recording_gets_the_same_verdicts(exported: dict[str, Path], options: 
         network = FromFile(load().network, FORMATS[kind][1](path))
         theirs = verdicts(replace(load(), network=network), options)
         assert network.passes >= len(theirs), "every snapshot went through the file"
-        for one, other in zip(theirs, ours, strict=True):
-            assert one.status is other.status
-            assert culprits(one) == culprits(other)
+        for theirs_verdict, ours_verdict in zip(theirs, ours, strict=True):
+            assert theirs_verdict.status is ours_verdict.status
+            assert culprits(theirs_verdict) == culprits(ours_verdict)
             for number in ("mesh_score", "threshold", "probability"):
-                expected = pytest.approx(getattr(other, number), rel=SCORE_TOLERANCE, abs=SCORE_TOLERANCE)
-                assert getattr(one, number) == expected
+                approximately = pytest.approx(getattr(ours_verdict, number), rel=SCORE_TOLERANCE, abs=SCORE_TOLERANCE)
+                assert getattr(theirs_verdict, number) == approximately
 
 
 def culprits(verdict: Verdict) -> list[Any]:
@@ -104,12 +104,12 @@ def test_a_file_says_what_it_is_and_needs_standard_operators_only(exported: dict
     onnx.checker.check_model(model, full_check=True)
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", OPSET)]
     assert {node.domain for node in model.graph.node} == {""}
-    about = {one.key: one.value for one in model.metadata_props}
+    about = {entry.key: entry.value for entry in model.metadata_props}
     assert about["model_version"] == load().digest
     assert json.loads(about["feature_schema"])["version"] == 3
     for names, values in ((INPUTS, model.graph.input), (OUTPUTS, model.graph.output)):
         assert [value.name for value in values] == list(names)
-    sizes = [[d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in model.graph.input]
+    sizes = [[d.dim_param or d.dim_value for d in tensor.type.tensor_type.shape.dim] for tensor in model.graph.input]
     assert sizes == [["services", 45], ["calls", 21], [2, "calls"], ["calls"], ["calls"]]
 
 
@@ -130,8 +130,8 @@ def test_a_file_that_differs_is_refused(exported: dict[str, Path]) -> None:
     run = FORMATS["pt2"][1](exported["pt2"])
 
     def wrong(inputs: Sequence[Any]) -> list[Any]:
-        first, *others = run(inputs)
-        return [first + 0.01, *others]
+        first, *tail = run(inputs)
+        return [first + 0.01, *tail]
 
     with pytest.raises(DifferentOutputs, match=r"embeddings: expected at most 0\.0001 from the network, got 0\.01"):
         require_same(load().network, wrong)

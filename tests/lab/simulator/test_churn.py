@@ -40,14 +40,14 @@ def test_latent_services_and_calls_are_hidden_until_they_start(calm: list[MeshSn
 
 
 def test_swapping_the_calls_of_a_misroute_changes_no_rate() -> None:
-    one, two, wrong, other = MESH.misroutes.T
+    first, second, wrong, crossed = MESH.misroutes.T
     topology = MESH.topology
     flow = MESH.usual_rate[topology.source] * topology.calls_per_request
-    assert len(one) >= 1
-    assert (topology.destination[wrong] == topology.destination[two]).all()
-    assert (topology.destination[other] == topology.destination[one]).all()
-    np.testing.assert_allclose(flow[wrong], flow[two], rtol=0.11)
-    np.testing.assert_allclose(flow[other], flow[one], rtol=0.11)
+    assert len(first) >= 1
+    assert (topology.destination[wrong] == topology.destination[second]).all()
+    assert (topology.destination[crossed] == topology.destination[first]).all()
+    np.testing.assert_allclose(flow[wrong], flow[second], rtol=0.11)
+    np.testing.assert_allclose(flow[crossed], flow[first], rtol=0.11)
 
 
 def test_a_new_service_is_wired_up_step_by_step() -> None:
@@ -114,8 +114,8 @@ def test_a_deploy_slows_its_service_by_cold_starts_of_the_set_strength_and_lengt
     deploy = BenignChange("deploy", service, 40, factor=1.0)
 
     def p50(*changes: BenignChange) -> np.ndarray:
-        found = Simulator(spec, changes=changes, snapshots=60).snapshots()
-        return np.array([s.node_features[s.node_ids.index(service), 2] for s in found])
+        snapshots = Simulator(spec, changes=changes, snapshots=60).snapshots()
+        return np.array([s.node_features[s.node_ids.index(service), 2] for s in snapshots])
 
     slower = p50(deploy) / p50() - 1
     cold = ColdStart(strength, seconds)

@@ -75,13 +75,13 @@ def test_a_fault_shows_and_ends_and_is_worse_at_a_higher_level(kind: FaultKind, 
     mesh = build_mesh(SPEC)
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     for fault in (f for f in faults if f.kind == kind):
-        found = effects[fault]
+        effect = effects[fault]
         may_be_named = {mesh.topology.node_ids[i] for i in possible_culprits(mesh, position, fault)}
         assert fault.service in may_be_named
-        assert may_be_named & set(found.affected), "no possible culprit is affected"
-        assert found.sigmas >= AFFECTED
-        assert fault.end <= found.recovered <= fault.end + 2 * TICKS
-        assert len(found.affected) < 0.7 * len(mesh.topology.node_ids)
+        assert may_be_named & set(effect.affected), "no possible culprit is affected"
+        assert effect.sigmas >= AFFECTED
+        assert fault.end <= effect.recovered <= fault.end + 2 * TICKS
+        assert len(effect.affected) < 0.7 * len(mesh.topology.node_ids)
 
 
 def test_a_misroute_does_not_change_services() -> None:
@@ -102,8 +102,8 @@ def test_a_misroute_does_not_change_services() -> None:
         np.stack([s.node_features[:, 1] for s in part[spell]]).mean(axis=0) for part in (with_fault, without)
     )
     assert np.abs(errors - before).max() < 0.01
-    one, other = with_fault[spell][0], without[spell][0]
-    assert {*zip(*one.edge_index.tolist(), strict=True)} != {*zip(*other.edge_index.tolist(), strict=True)}
+    faulty, healthy = with_fault[spell][0], without[spell][0]
+    assert {*zip(*faulty.edge_index.tolist(), strict=True)} != {*zip(*healthy.edge_index.tolist(), strict=True)}
 
 
 def test_labels_of_a_mesh_without_a_place_for_the_fault() -> None:
@@ -126,16 +126,16 @@ def test_faults_do_not_take_the_whole_mesh_down(seed: int) -> None:
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}
     entry = mesh.services.entry
     for kind in KINDS:
-        lost = []
+        losses = []
         for i in candidates(mesh, kind):
             fault = Fault(kind, mesh.topology.node_ids[i], 0, 1)
-            now = apply_faults([fault], 0, mesh, position, usual_conditions(mesh))
-            response = respond(mesh, now)
+            conditions = apply_faults([fault], 0, mesh, position, usual_conditions(mesh))
+            response = respond(mesh, conditions)
             for _ in range(12):
-                response = respond(mesh, replace(now, attempts=response.attempts))
-            lost.append((response.errors * entry)[entry > 0].sum() / entry.sum())
-        assert lost, kind
-        assert np.median(lost) < 0.3, kind
+                response = respond(mesh, replace(conditions, attempts=response.attempts))
+            losses.append((response.errors * entry)[entry > 0].sum() / entry.sum())
+        assert losses, kind
+        assert np.median(losses) < 0.3, kind
 
 
 def test_a_plan_spaces_its_faults_and_keeps_churn_apart_from_them() -> None:
@@ -153,17 +153,17 @@ def test_a_nearby_change_is_weak_evidence_for_a_fault() -> None:
     """Changes near faults have the same reasons as other changes, and most changes precede no fault."""
     near: list[str] = []
     everywhere: list[str] = []
-    followed = total = 0
+    near_count = total = 0
     for seed in range(12):
         faults, changes = plan_scenario(SPEC, KINDS, seed, snapshots=2400, churn_per_hour=30.0)
         close = [c for c in changes if any(f.start - SOON <= c.at < f.start for f in faults)]
         near += [c.reason for c in close]
         everywhere += [c.reason for c in changes]
-        followed, total = followed + len(close), total + len(changes)
-    assert 0.02 < followed / total < 0.5
+        near_count, total = near_count + len(close), total + len(changes)
+    assert 0.02 < near_count / total < 0.5
     for reason in set(everywhere):
-        share, expected = near.count(reason) / len(near), everywhere.count(reason) / len(everywhere)
-        assert abs(share - expected) < 3.5 * np.sqrt(expected * (1 - expected) / len(near)) + 0.02, reason
+        share, usual_share = near.count(reason) / len(near), everywhere.count(reason) / len(everywhere)
+        assert abs(share - usual_share) < 3.5 * np.sqrt(usual_share * (1 - usual_share) / len(near)) + 0.02, reason
     for words in (*KINDS, "fault", "inject", "incident", "chaos"):
         assert not any(words in reason.lower() for reason in everywhere)
 

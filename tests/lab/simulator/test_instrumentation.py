@@ -52,8 +52,8 @@ def test_a_remote_name_receives_some_of_the_traffic_and_has_no_callees(simulator
     assert not np.isin(last.edge_index[0], remotes).any()
     there = [last.node_ids.index(last.node_ids[i].removesuffix(".remote")) for i in remotes]
     before = [plain.node_ids.index(last.node_ids[i]) for i in there]
-    both = traffic(last, np.array(remotes)) + traffic(last, np.array(there))
-    assert both == pytest.approx(traffic(plain, np.array(before)), rel=1e-5)
+    total = traffic(last, np.array(remotes)) + traffic(last, np.array(there))
+    assert total == pytest.approx(traffic(plain, np.array(before)), rel=1e-5)
 
 
 def test_a_failing_caller_shows_faults_in_calls_that_only_it_measures(simulator: Simulator) -> None:
@@ -61,23 +61,23 @@ def test_a_failing_caller_shows_faults_in_calls_that_only_it_measures(simulator:
     plain = list(Simulator(SPEC, snapshots=LENGTH).snapshots())[-1]
     source, destination = plain.edge_index
     leaves = np.setdiff1d(destination, source)
-    raised = 0
+    visible = 0
     for caller in np.unique(source[np.isin(destination, leaves)]).tolist()[:8]:
         fault = Fault("error_burst", plain.node_ids[caller], 4, LENGTH, severity=0.8)
-        calm, troubled = instrumented_snapshots(simulator, how)[-1], instrumented_snapshots(simulator, how, fault)[-1]
+        calm, faulty = instrumented_snapshots(simulator, how)[-1], instrumented_snapshots(simulator, how, fault)[-1]
         mine = np.intersect1d(destination[source == caller], leaves)
-        others = np.setdiff1d(leaves, mine)
-        assert not troubled.node_observed[leaves, 4:].any()
-        raised += bool((troubled.node_features[mine, 1] > calm.node_features[mine, 1] + 0.02).any())
-        assert (troubled.node_features[others, 1] < calm.node_features[others, 1] + 0.02).all()
-    assert raised  # half of the faults are visible there, drawn by service
+        other_leaves = np.setdiff1d(leaves, mine)
+        assert not faulty.node_observed[leaves, 4:].any()
+        visible += bool((faulty.node_features[mine, 1] > calm.node_features[mine, 1] + 0.02).any())
+        assert (faulty.node_features[other_leaves, 1] < calm.node_features[other_leaves, 1] + 0.02).all()
+    assert visible  # half of the faults are visible there, drawn by service
 
 
 def test_measurement_of_a_service_does_not_depend_on_other_services() -> None:
-    how, other = Instrumentation(fronts=0.3, seed=9), Instrumentation(fronts=0.3, seed=10)
+    first, second = Instrumentation(fronts=0.3, seed=9), Instrumentation(fronts=0.3, seed=10)
     names = [f"a/s{i}" for i in range(200)]
-    draws = [how.draw(name, 5) for name in names]
-    assert draws == [how.draw(name, 5) for name in reversed(names)][::-1]
-    assert draws != [other.draw(name, 5) for name in names]
-    assert draws != [replace(how).draw(name, 3) for name in names]
+    draws = [first.draw(name, 5) for name in names]
+    assert draws == [first.draw(name, 5) for name in reversed(names)][::-1]
+    assert draws != [second.draw(name, 5) for name in names]
+    assert draws != [replace(first).draw(name, 3) for name in names]
     assert 0.2 < np.mean(np.array(draws) < 0.3) < 0.4

@@ -64,8 +64,8 @@ def test_topology_has_the_requested_size_and_is_a_layered_graph(services: int, m
     assert len(topology.source) == round(services * mean)
     assert len(set(zip(topology.source.tolist(), topology.destination.tolist(), strict=True))) == len(topology.source)
     assert (topology.layer[topology.source] < topology.layer[topology.destination]).all()
-    called = np.bincount(topology.destination, minlength=services) > 0
-    assert (called == (topology.layer > 0)).all()
+    has_caller = np.bincount(topology.destination, minlength=services) > 0
+    assert (has_caller == (topology.layer > 0)).all()
     assert sum(s.stop - s.start for s in topology.call_slices) == len(topology.source)
 
 
@@ -129,26 +129,26 @@ def test_meshes_of_different_seeds_differ_widely() -> None:
 
 
 def test_waiting_follows_mm1_below_saturation_and_a_full_queue_refuses_requests() -> None:
-    one = np.ones(4)
-    wait, blocked = wait_and_blocking(np.array([0.1, 0.5, 0.8, 3.0]), one, one * 400)
+    single = np.ones(4)
+    wait, blocking = wait_and_blocking(np.array([0.1, 0.5, 0.8, 3.0]), single, single * 400)
     np.testing.assert_allclose(wait[:3], [0.1 / 0.9, 1.0, 4.0], rtol=1e-3)
-    np.testing.assert_allclose(blocked, [0, 0, 0, 2 / 3], atol=1e-9)
+    np.testing.assert_allclose(blocking, [0, 0, 0, 2 / 3], atol=1e-9)
     assert wait[3] == pytest.approx(400, rel=0.01)  # each accepted request has a full queue ahead
     # One long queue for four workers at 0.7: Erlang C is 0.4287, so the wait is 1.43 of service time over workers.
-    many, _ = wait_and_blocking(np.array([0.7]), np.array([4.0]), np.array([400.0]))
-    assert many[0] == pytest.approx(1.43, rel=0.1)
+    pooled, _ = wait_and_blocking(np.array([0.7]), np.array([4.0]), np.array([400.0]))
+    assert pooled[0] == pytest.approx(1.43, rel=0.1)
     x = np.linspace(0.9, 1.1, 401)
-    wait, blocked = wait_and_blocking(x, np.ones(401), np.full(401, 50.0))
+    wait, blocking = wait_and_blocking(x, np.ones(401), np.full(401, 50.0))
     assert (np.diff(wait) > 0).all()
-    assert (np.diff(blocked) > 0).all()
+    assert (np.diff(blocking) > 0).all()
 
 
 def test_retries_multiply_attempts_until_the_budget_ends_them() -> None:
     failing, retries = np.array([0.0, 0.5, 0.5, 1.0]), np.array([3.0, 2.0, 2.0, 6.0])
-    attempts, lost = retry(failing, retries, np.array([9.0, 9.0, 0.2, 1e9]))
+    attempts, failures = retry(failing, retries, np.array([9.0, 9.0, 0.2, 1e9]))
     np.testing.assert_allclose(attempts, [1.0, 1.75, 1.2, 7.0], atol=1e-6)
-    np.testing.assert_allclose(lost[[0, 1, 3]], [0.0, 0.125, 1.0], atol=1e-6)
-    assert 0.125 < lost[2] < 0.5
+    np.testing.assert_allclose(failures[[0, 1, 3]], [0.0, 0.125, 1.0], atol=1e-6)
+    assert 0.125 < failures[2] < 0.5
 
 
 def test_timeouts_cut_the_tail_of_the_lognormal() -> None:
@@ -168,10 +168,10 @@ def test_counts_have_the_mean_and_variance_of_poisson(mean: float) -> None:
 def test_failures_have_the_mean_of_the_binomial_and_never_exceed_the_count(count: int, share: float) -> None:
     rng = np.random.default_rng(3)
     n = np.full(60_000, float(count))
-    failed = draw_binomial(n, np.full(60_000, share), rng.standard_normal(60_000), rng.random(60_000))
-    assert failed.mean() == pytest.approx(count * share, rel=0.03)
-    assert failed.min() >= 0
-    assert failed.max() <= count
+    hits = draw_binomial(n, np.full(60_000, share), rng.standard_normal(60_000), rng.random(60_000))
+    assert hits.mean() == pytest.approx(count * share, rel=0.03)
+    assert hits.min() >= 0
+    assert hits.max() <= count
 
 
 # --- physics --------------------------------------------------------------------------------------------------------
@@ -204,11 +204,11 @@ def test_a_slow_service_slows_only_its_callers(mesh: MeshPhysics) -> None:
         slow = with_fault(mesh, "latency_injection", int(culprit))
         assert slow.p50[culprit] > 3 * usual.p50[culprit]
         upstream = callers[culprit]
-        others = ~upstream
-        others[culprit] = False
+        elsewhere = ~upstream
+        elsewhere[culprit] = False
         assert (slow.p99[upstream] > 0.999 * usual.p99[upstream]).all()
         # At other services only the load of retries could have an effect.
-        np.testing.assert_allclose(slow.p50[others], usual.p50[others], rtol=0.1)
+        np.testing.assert_allclose(slow.p50[elsewhere], usual.p50[elsewhere], rtol=0.1)
         if upstream.any():
             assert (slow.mean[upstream] > usual.mean[upstream]).any()
 
@@ -216,19 +216,19 @@ def test_a_slow_service_slows_only_its_callers(mesh: MeshPhysics) -> None:
 def test_errors_reach_callers_and_decrease_with_distance(mesh: MeshPhysics) -> None:
     usual = settle(mesh, usual_conditions(mesh))
     callers = _callers(mesh)
-    surfaced = 0
+    count = 0
     for culprit in candidates(mesh, "error_burst"):
         failing = with_fault(mesh, "error_burst", int(culprit))
         assert failing.errors[culprit] == pytest.approx(0.3, abs=0.1)
-        others = ~callers[culprit]
-        others[culprit] = False
-        np.testing.assert_allclose(failing.errors[others], usual.errors[others], atol=2e-3)
-        surfaced += bool((failing.errors[callers[culprit]] > usual.errors[callers[culprit]] + 1e-3).any())
-    assert surfaced > 0.5 * (mesh.topology.layer[candidates(mesh, "error_burst")] > 0).sum()
+        elsewhere = ~callers[culprit]
+        elsewhere[culprit] = False
+        np.testing.assert_allclose(failing.errors[elsewhere], usual.errors[elsewhere], atol=2e-3)
+        count += bool((failing.errors[callers[culprit]] > usual.errors[callers[culprit]] + 1e-3).any())
+    assert count > 0.5 * (mesh.topology.layer[candidates(mesh, "error_burst")] > 0).sum()
 
 
 def test_a_retry_storm_multiplies_the_calls_of_the_culprit_and_overloads_callees() -> None:
-    drowned = []
+    overloaded = []
     for seed in range(4):
         mesh = build_mesh(replace(SPEC, seed=seed))
         usual = settle(mesh, usual_conditions(mesh))
@@ -240,8 +240,8 @@ def test_a_retry_storm_multiplies_the_calls_of_the_culprit_and_overloads_callees
             assert storm.call_errors[calls].max() > 0.3
             # Its callers retry failed calls within their budgets. They start no storm of their own.
             assert storm.rate[culprit] < 1.8 * usual.rate[culprit]
-            drowned.append((storm.utilisation[mesh.topology.destination[calls]] > 0.9).any())
-    assert np.mean(drowned) > 0.3
+            overloaded.append((storm.utilisation[mesh.topology.destination[calls]] > 0.9).any())
+    assert np.mean(overloaded) > 0.3
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ def test_equal_specs_give_equal_snapshots_and_a_run_can_be_repeated(quiet_run: l
     simulator = Simulator(SPEC, snapshots=5)
     first, again = list(simulator.snapshots()), list(simulator.snapshots())
     assert [s.digest for s in first] == [s.digest for s in again] == [s.digest for s in quiet_run[:5]]
-    other = next(Simulator(replace(SPEC, seed=2)).snapshots())
-    assert other.digest != first[0].digest
+    second = next(Simulator(replace(SPEC, seed=2)).snapshots())
+    assert second.digest != first[0].digest
 
 
 def test_time_advances_in_intervals_and_a_source_without_a_length_does_not_end() -> None:
@@ -321,12 +321,12 @@ def test_events_can_be_scheduled_while_the_mesh_runs(mesh: MeshPhysics) -> None:
 def test_metrics_are_missing_as_specified() -> None:
     spec = replace(SPEC, services=400, without_resources=0.3, without_connections=0.2, dropout=0.01)
     run = list(Simulator(spec, snapshots=8).snapshots())
-    seen = np.stack([s.node_observed for s in run])
-    never = np.asarray(~seen.any(axis=0))
-    assert never[:, CPU].mean() == pytest.approx(0.3, abs=0.08)
-    assert (never[:, CPU] == never[:, MEMORY]).all()
-    assert never[:, CONNECTIONS].mean() == pytest.approx(0.2, abs=0.08)
-    assert 1 - seen[:, :, RATE].mean() == pytest.approx(0.01, abs=0.005)
+    observed_cells = np.stack([s.node_observed for s in run])
+    is_missing = np.asarray(~observed_cells.any(axis=0))
+    assert is_missing[:, CPU].mean() == pytest.approx(0.3, abs=0.08)
+    assert (is_missing[:, CPU] == is_missing[:, MEMORY]).all()
+    assert is_missing[:, CONNECTIONS].mean() == pytest.approx(0.2, abs=0.08)
+    assert 1 - observed_cells[:, :, RATE].mean() == pytest.approx(0.01, abs=0.005)
     p99 = np.stack([s.edge_observed for s in run])[:, :, EdgeMetric.P99_LATENCY]
     assert not p99.any(axis=0).all()
     lacking = replace(SPEC, missing_metrics=("cpu_utilization",), missing_call_metrics=("p99_latency",))

@@ -32,15 +32,15 @@ def front_door(snapshot: MeshSnapshot, scope: str) -> float:
 def test_traffic_of_a_scope_falls_and_nothing_else(scope: str) -> None:
     shift = TrafficShift(0.2, 4, 8, scope=scope)
     calm = list(Simulator(SPEC, snapshots=10).snapshots())
-    shifted = list(Simulator(SPEC, snapshots=10, others=[shift]).snapshots())
-    share = [front_door(one, scope) / front_door(two, scope) for one, two in zip(shifted, calm, strict=True)]
+    snapshots = list(Simulator(SPEC, snapshots=10, others=[shift]).snapshots())
+    share = [front_door(ours, scope) / front_door(theirs, scope) for ours, theirs in zip(snapshots, calm, strict=True)]
     assert share[:4] == [1.0] * 4
     np.testing.assert_allclose(share[4:8], 0.2, rtol=0.1)
     np.testing.assert_allclose(share[8:], 1.0, rtol=0.05)  # retries of the mesh are over
     if scope != "*":
-        others = entries_of(MESH.topology, "*") & ~entries_of(MESH.topology, scope)
-        for name in np.array(NAMES)[others]:
-            assert front_door(shifted[5], str(name)) == front_door(calm[5], str(name))
+        other_entries = entries_of(MESH.topology, "*") & ~entries_of(MESH.topology, scope)
+        for name in np.array(NAMES)[other_entries]:
+            assert front_door(snapshots[5], str(name)) == front_door(calm[5], str(name))
 
 
 def test_a_mesh_without_traffic_has_no_latencies_and_no_errors() -> None:

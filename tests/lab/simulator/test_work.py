@@ -25,15 +25,15 @@ def run(*work: Work) -> list[MeshSnapshot]:
 
 def values(snapshots: Sequence[MeshSnapshot], metric: str) -> list[float]:
     column = NODE_METRICS.index(metric)
-    return [float(one.node_features[one.node_ids.index(SERVICE), column]) for one in snapshots]
+    return [float(snapshot.node_features[snapshot.node_ids.index(SERVICE), column]) for snapshot in snapshots]
 
 
 def calls(snapshots: Sequence[MeshSnapshot]) -> list[float]:
-    found = []
-    for one in snapshots:
-        ends = [[one.node_ids[i] for i in pair] for pair in one.edge_index.T]
-        found.append(float(one.edge_features[ends.index([CALLER, SERVICE]), EdgeMetric.REQUESTS_PER_SECOND]))
-    return found
+    notices = []
+    for snapshot in snapshots:
+        ends = [[snapshot.node_ids[i] for i in pair] for pair in snapshot.edge_index.T]
+        notices.append(float(snapshot.edge_features[ends.index([CALLER, SERVICE]), EdgeMetric.REQUESTS_PER_SECOND]))
+    return notices
 
 
 def test_work_uses_cpu_without_harm() -> None:

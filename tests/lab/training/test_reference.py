@@ -14,14 +14,14 @@ from tests.model.model_cases import network
 @pytest.mark.timeout(120)
 def test_a_reference_describes_the_normal_traffic_of_the_runs() -> None:
     runs = simulated_runs(TrainingMeshes(count=3, snapshots=80, seed=5))
-    net, done = network(norms=False), []
-    reference = reference_of(net, runs, progress=lambda *step: done.append(step))
-    assert [step[1:] for step in done] == [(1, 3), (2, 3), (3, 3)]
+    net, calls = network(norms=False), []
+    reference = reference_of(net, runs, progress=lambda *step: calls.append(step))
+    assert [step[1:] for step in calls] == [(1, 3), (2, 3), (3, 3)]
     assert reference.shares.shape == (len(POPULATIONS), BINS)
     np.testing.assert_allclose(reference.shares.sum(axis=1)[reference.shares.any(axis=1)], 1, rtol=1e-3)
     shares = summarise_run(net, runs[0])
-    known = ~np.isnan(reference.limits) & (shares.sum(axis=1) > 0)
-    assert (population_stability_index(shares, reference.shares)[known] <= reference.limits[known] + 1e-3).all()
+    has_limit = ~np.isnan(reference.limits) & (shares.sum(axis=1) > 0)
+    assert (population_stability_index(shares, reference.shares)[has_limit] <= reference.limits[has_limit] + 1e-3).all()
 
 
 def test_a_run_without_normal_traffic_has_no_part() -> None:

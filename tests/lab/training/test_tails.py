@@ -35,30 +35,30 @@ def pareto(shape: float, scale: float, count: int = 40_000) -> Array:
 
 @pytest.mark.parametrize("shape", [0.1, 0.2, 0.35])
 def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
-    fitted = fit_tail(count_meshes(pareto(shape, 0.7), seen=2_000_000))
-    assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(shape, abs=0.03)
-    assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
-    assert fitted.rate[UNEXPOSED, 0, 0] == pytest.approx(0.02, rel=0.01)
+    tail = fit_tail(count_meshes(pareto(shape, 0.7), seen=2_000_000))
+    assert tail.shape[UNEXPOSED, 0, 0] == pytest.approx(shape, abs=0.03)
+    assert tail.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
+    assert tail.rate[UNEXPOSED, 0, 0] == pytest.approx(0.02, rel=0.01)
 
 
 def test_the_typical_mesh_counts_and_a_wild_one_makes_no_tail_heavy() -> None:
     calm = [pareto(0.1, 0.5, 2000)] * 4
-    fitted = fit_tail(count_meshes(*calm, pareto(0.1, 6.0, 9000), seen=100_000))
-    assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(calm[0].mean(), rel=1e-3)
-    assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(0.1, abs=0.05)
+    tail = fit_tail(count_meshes(*calm, pareto(0.1, 6.0, 9000), seen=100_000))
+    assert tail.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(calm[0].mean(), rel=1e-3)
+    assert tail.shape[UNEXPOSED, 0, 0] == pytest.approx(0.1, abs=0.05)
 
 
 def test_tails_thinner_than_exponential_are_treated_as_exponential() -> None:
     uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
-    fitted = fit_tail(count_meshes(uniform, seen=100_000, exposure=OWN, scale=1))
-    assert fitted.shape[OWN, 1, 0] == 0
+    tail = fit_tail(count_meshes(uniform, seen=100_000, exposure=OWN, scale=1))
+    assert tail.shape[OWN, 1, 0] == 0
 
 
 def test_too_few_excesses_keep_a_cautious_shape() -> None:
-    fitted = fit_tail(count_meshes(np.ones(9, np.float32), np.ones(40, np.float32), seen=0))
-    np.testing.assert_allclose(fitted.shape, 0.2)
-    assert (fitted.rate > 0).all()
-    assert np.isfinite(fitted.mean_excess).all()
+    tail = fit_tail(count_meshes(np.ones(9, np.float32), np.ones(40, np.float32), seen=0))
+    np.testing.assert_allclose(tail.shape, 0.2)
+    assert (tail.rate > 0).all()
+    assert np.isfinite(tail.mean_excess).all()
 
 
 def test_normal_noise_exceeds_levels_at_the_stated_rate() -> None:
@@ -83,7 +83,7 @@ def test_normal_noise_exceeds_levels_at_the_stated_rate() -> None:
         deviation = see()
         series = SeriesTail(tail, deviation, np.full(rows, UNEXPOSED), no_impact(1))
         surprises.append(series.surprise(np.maximum(deviation.level, 0)))
-    observed = np.stack(surprises)
+    values = np.stack(surprises)
     for decades in (1.5, 2.0, 2.5, 3.0):
-        share = float((observed > decades).mean())
+        share = float((values > decades).mean())
         assert 10**-decades / 2 < share < 10**-decades * 3, (decades, share)

@@ -25,9 +25,9 @@ def small_run(seed: int, faulty: bool) -> TrainingRun:
     busy = int(np.argmax(simulator.mesh.usual_rate))
     faults = [Fault("error_burst", simulator.node_ids[busy], 70, 90)] if faulty else []
     simulator.schedule(*faults)
-    kept = tuple(simulator.snapshots())
-    labels = [LabelledFault(kept[f.start].observed_at, kept[f.end].observed_at, f.service) for f in faults]
-    return TrainingRun(f"seed {seed}", lambda: kept, tuple(labels))
+    snapshots = tuple(simulator.snapshots())
+    labels = [LabelledFault(snapshots[f.start].observed_at, snapshots[f.end].observed_at, f.service) for f in faults]
+    return TrainingRun(f"seed {seed}", lambda: snapshots, tuple(labels))
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,10 @@ def runs() -> Iterator[list[TrainingRun]]:
 
 def trained(runs: list[TrainingRun], options: TrainingOptions) -> Trained:
     steps: list[str] = []
-    made, report = train(runs, options, {"seed": str(options.seed)}, lambda what, done, of: steps.append(what))
-    return made, report, steps
+    checkpoint, report = train(
+        runs, options, {"seed": str(options.seed)}, lambda phase, completed, total: steps.append(phase)
+    )
+    return checkpoint, report, steps
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +67,20 @@ def test_training_reports_its_data(tiny: Trained, runs: list[TrainingRun]) -> No
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_losses_and_weights(tiny: Trained, runs: list[TrainingRun]) -> None:
-    made, report, _ = tiny
-    again, same, _ = trained(runs, TINY)
-    assert same == report
+    checkpoint, report, _ = tiny
+    again, repeat, _ = trained(runs, TINY)
+    assert repeat == report
     theirs = again.network.state_dict() | again.meta.state_dict()
-    ours = made.network.state_dict() | made.meta.state_dict()
+    ours = checkpoint.network.state_dict() | checkpoint.meta.state_dict()
     assert all(torch.equal(v, theirs[k]) for k, v in ours.items())
-    assert again.page_offset == made.page_offset
+    assert again.page_offset == checkpoint.page_offset
 
 
 def test_trained_weights_are_saved_and_loaded(tiny: Trained, tmp_path: Path) -> None:
-    made, _, _ = tiny
-    save(made, tmp_path / "w")
+    checkpoint, _, _ = tiny
+    save(checkpoint, tmp_path / "w")
     assert load(tmp_path / "w").provenance == {"seed": "3"}
-    assert not made.network.training
+    assert not checkpoint.network.training
 
 
 @pytest.mark.slow
@@ -90,8 +92,8 @@ def test_losses_fall(runs: list[TrainingRun]) -> None:
 
 
 def test_labelled_recordings_are_for_evaluation_only() -> None:
-    labelled = sorted(p.parent for p in RECORDINGS.rglob("incidents.parquet"))
-    if not labelled:
+    recordings = sorted(p.parent for p in RECORDINGS.rglob("incidents.parquet"))
+    if not recordings:
         pytest.skip("no labelled recording in ../shared/recordings")
     with pytest.raises(ValueError, match="use recordings with labels for evaluation only"):
-        recorded_runs(labelled[:1])
+        recorded_runs(recordings[:1])

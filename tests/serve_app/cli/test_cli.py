@@ -135,11 +135,11 @@ def test_simulate_lists_the_silences_in_meta_and_in_no_event(tmp_path: Path) -> 
     assert f"silences: {len(silences)}" in result.stderr
     assert reader.changes() == []
     assert len(silences) > 2
-    for one in silences:
-        during = [s for s in snapshots if one["start"] <= s.observed_at.isoformat() < one["end"]]
+    for silence in silences:
+        during = [s for s in snapshots if silence["start"] <= s.observed_at.isoformat() < silence["end"]]
         assert during
-        for snapshot in during if one["reporter"] != "calls" else ():
-            rows = [i for i, name in enumerate(snapshot.node_ids) if name in one["services"]]
+        for snapshot in during if silence["reporter"] != "calls" else ():
+            rows = [i for i, name in enumerate(snapshot.node_ids) if name in silence["services"]]
             assert not snapshot.node_observed[rows].any()
 
 
@@ -197,11 +197,11 @@ def test_simulate_keeps_existing_files(recording: Path) -> None:
 def test_score_writes_only_the_verdicts_of_the_pipeline(recording: Path) -> None:
     result = tagae("score", recording)
     assert result.exit_code == 0
-    checkpoint, mesh, expected = load(SHIPPED), Mesh(), []
+    checkpoint, mesh, verdicts = load(SHIPPED), Mesh(), []
     for snapshot in RecordingReader(recording).snapshots():
         verdict, mesh = advance(checkpoint, mesh, snapshot, options(Settings()))
-        expected.append(verdict_line(verdict))
-    assert result.stdout.splitlines() == expected
+        verdicts.append(verdict_line(verdict))
+    assert result.stdout.splitlines() == verdicts
     assert f"{SNAPSHOTS} snapshots: " in result.stderr
 
 
@@ -302,8 +302,8 @@ def test_config_show_is_a_configuration_file(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("TAGAE_WINDOW_SIZE")
     (tmp_path / "tagae.toml").write_text(result.stdout)
     read = {origin.name: origin.value for origin in sources(tmp_path / "tagae.toml") if origin.name != "config"}
-    given = sources(None, {"scorer": {"device": "cpu"}, "model": {"window_size": 60}})
-    assert read == {origin.name: origin.value for origin in given if origin.name != "config"}
+    settings = sources(None, {"scorer": {"device": "cpu"}, "model": {"window_size": 60}})
+    assert read == {origin.name: origin.value for origin in settings if origin.name != "config"}
     assert tomllib.loads(result.stdout)["serve"]["port"] == 8000
 
 
@@ -319,12 +319,12 @@ def test_config_show_of_a_whole_mesh_is_a_configuration_file(tmp_path: Path) -> 
         "services": {"prod.shop/cart": {"mute": 'a "quoted" reason'}, "shop/*": {"sensitivity": "low"}},
         "links": {"logs": "https://logs/{service}"},
     }
-    given = {"meshes": {"shop": mesh, "shop.eu": {"entry_points": ["shop/web"]}}}
-    (tmp_path / "given.toml").write_text(f"meshes = {toml_value(given['meshes'])}", encoding="utf-8")
+    settings = {"meshes": {"shop": mesh, "shop.eu": {"entry_points": ["shop/web"]}}}
+    (tmp_path / "given.toml").write_text(f"meshes = {toml_value(settings['meshes'])}", encoding="utf-8")
     result = tagae("config", "show", "--config", tmp_path / "given.toml")
     (tmp_path / "again.toml").write_text(result.stdout, encoding="utf-8")
     assert result.stdout.count("[meshes.shop]\n") == 1
-    assert load_settings(tmp_path / "again.toml").meshes == load_settings(overrides=given).meshes
+    assert load_settings(tmp_path / "again.toml").meshes == load_settings(overrides=settings).meshes
 
 
 def test_config_show_names_the_wrong_setting() -> None:
@@ -334,11 +334,11 @@ def test_config_show_names_the_wrong_setting() -> None:
 
 
 def test_assignments_are_read_as_toml() -> None:
-    nested = overrides(
+    tree = overrides(
         ["model.window_size=60", "scorer.device=cpu", "alert.false_pages_per_day = 0.5"],
         {"serve.port": 0, "serve.host": None},
     )
-    assert nested == {
+    assert tree == {
         "model": {"window_size": 60},
         "scorer": {"device": "cpu"},
         "alert": {"false_pages_per_day": 0.5},
@@ -427,7 +427,7 @@ def test_serve_starts_and_ends(tmp_path: Path) -> None:
     assert process.stderr is not None
     try:
         lines = [line.strip() for line in takewhile(lambda line: "Stop with Ctrl-C" not in line, process.stderr)]
-        steps = [found[1] for line in lines if (found := re.fullmatch(r"\d+ s (.*)", line))]
+        steps = [match[1] for line in lines if (match := re.fullmatch(r"\d+ s (.*)", line))]
         assert steps[:3] == ["loading the program", "reading the settings and the weights", "starting Ray"]
         assert steps[-1] == "starting the replicas"
         assert re.fullmatch(r"ready after \d+ s", lines[-3])

@@ -30,9 +30,9 @@ def test_notices_are_counted_and_listed_after_alerts(
     tally.add(verdict(1, "anomalous", 9.0, incident("x", 9.0, "a/web"), incident("n", 8.0, "a/db", severity="notice")))
     lines = summary(tally, capsys)
     assert lines[1] == "incidents: 1, notices: 1"
-    (alert, *_, its_suspects, notice, _, noticed) = lines[2:]
+    (alert, *_, its_suspects, notice, _, notice_line) = lines[2:]
     assert [alert.split()[4:], its_suspects] == [["major", "score", "9.0"], "suspects: a/web"]
-    assert [notice.split()[4:], noticed] == [["notice", "score", "8.0"], "suspects: a/db"]
+    assert [notice.split()[4:], notice_line] == [["notice", "score", "8.0"], "suspects: a/db"]
 
 
 def test_ids_and_suspects_are_whole_on_a_narrow_terminal(
@@ -94,8 +94,8 @@ def test_without_an_incident_the_watched_services_of_the_last_snapshot_are_liste
     )
     tally.add(verdict(1, "normal", 1.0))
     assert "watching" not in " ".join(summary(tally, capsys))
-    shown = replace(scored_snapshot(2), verdict=verdict(2, "normal", 1.0).model_copy(update={"watching": [watched]}))
-    assert describe(shown).endswith("verdict in 3 ms, watching a/db")
+    snapshot = replace(scored_snapshot(2), verdict=verdict(2, "normal", 1.0).model_copy(update={"watching": [watched]}))
+    assert describe(snapshot).endswith("verdict in 3 ms, watching a/db")
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(True, ("starting", "0:00:0")), (False, ())])

@@ -21,22 +21,22 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
     faults = reader.incidents()
     lines = []
     for i, snapshot in enumerate(reader.snapshots()):
-        now = [n for n, fault in enumerate(faults) if fault.start <= snapshot.observed_at < fault.end]
-        culprits = [f"{faults[n].details['root_cause_namespace']}/{faults[n].root_cause_service}" for n in now]
-        named = tuple(Suspect(who, 0.5) for who in (culprits if right else [snapshot.node_ids[-1]])[: len(now)])
+        active = [n for n, fault in enumerate(faults) if fault.start <= snapshot.observed_at < fault.end]
+        culprits = [f"{faults[n].details['root_cause_namespace']}/{faults[n].root_cause_service}" for n in active]
+        suspects = tuple(Suspect(name, 0.5) for name in (culprits if right else [snapshot.node_ids[-1]])[: len(active)])
         open_incidents = tuple(
             Incident(
                 id=str(n),
                 since=snapshot.observed_at,
                 severity=Severity.MINOR,
                 score=9.0,
-                suspects=named,
-                affected=tuple(s.service for s in named),
+                suspects=suspects,
+                affected=tuple(s.service for s in suspects),
             )
-            for n in now
+            for n in active
         )
-        status = Status.ANOMALOUS if now else Status.NORMAL
-        score, probability = (9.0, 0.9) if now else (1.0, 0.05)
+        status = Status.ANOMALOUS if active else Status.NORMAL
+        score, probability = (9.0, 0.9) if active else (1.0, 0.05)
         lines.append(
             verdict_line(
                 Verdict(
@@ -46,7 +46,7 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
                     mesh_score=score,
                     threshold=4.0,
                     probability=probability,
-                    suspects=named,
+                    suspects=suspects,
                     incidents=open_incidents,
                 )
             )
@@ -59,12 +59,12 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
 def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two meshes with faults, and a quiet one, with verdicts of two detectors."""
     folder = tmp_path_factory.mktemp("evaluate")
-    made = {
+    recording = {
         "one": ("--seed", 1),
         "two": ("--seed", 2),
         "quiet": ("--seed", 3, "--no-faults"),
     }
-    for name, options in made.items():
+    for name, options in recording.items():
         assert tagae("simulate", folder / name, *MESH, *options).exit_code == 0
         for detector in ("right", "wrong"):
             write_verdicts(folder / name, folder / detector / f"{name}.jsonl", detector == "right")
@@ -73,24 +73,24 @@ def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def values(text: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the values by form and detector, and by measure."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    figures: dict[tuple[str, str], dict[str, Any]] = {}
     for row in json.loads(text):
-        found.setdefault((row["part"], row["detector"]), {})[row["measure"]] = row["value"]
-    return found
+        figures.setdefault((row["part"], row["detector"]), {})[row["measure"]] = row["value"]
+    return figures
 
 
 def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> None:
     arguments = [meshes / "one", meshes / "two", meshes / "quiet", "-v", f"right={meshes}/right"]
     result = tagae("evaluate", *arguments, "-v", f"wrong={meshes}/wrong", "--json", "-")
     assert result.exit_code == 0, result.stderr
-    found = values(result.stdout)
-    assert set(found) == {(form, name) for form in ("located", "normal") for name in ("right", "wrong")}
-    right, wrong = found["located", "right"], found["located", "wrong"]
+    figures = values(result.stdout)
+    assert set(figures) == {(form, name) for form in ("located", "normal") for name in ("right", "wrong")}
+    right, wrong = figures["located", "right"], figures["located", "wrong"]
     assert right["recall"] == right["top_1_of_true_pages"] == 1.0
     assert right["false_pages_per_hour"] == 0
     assert right["brier"] < right["brier_of_base_rate"]
     assert wrong["false_pages_per_hour"] > 0, "in time, but elsewhere"
-    quiet = found["normal", "right"]
+    quiet = figures["normal", "right"]
     assert (quiet["fault_free_pages_per_day"], quiet["promised_pages_per_day"]) == (0.0, 1.0)
     faults = {row["n"] for row in json.loads(result.stdout) if row["measure"] == "recall"}
     assert faults == {sum(len(RecordingReader(meshes / name).incidents()) for name in ("one", "two"))}
@@ -105,11 +105,11 @@ def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
     for incident in (incident for line in lines for incident in line["incidents"] if incident["id"] != "0"):
         incident["severity"] = "notice"
     (tmp_path / "shy.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    given = "evaluate", recording, "-v", f"shy={tmp_path / 'shy.jsonl'}", "-v", f"right={tmp_path / 'right.jsonl'}"
-    result = tagae(*given, "--json", tmp_path / "found.json")
+    arguments = "evaluate", recording, "-v", f"shy={tmp_path / 'shy.jsonl'}", "-v", f"right={tmp_path / 'right.jsonl'}"
+    result = tagae(*arguments, "--json", tmp_path / "found.json")
     assert result.exit_code == 0, result.stderr
-    found = values((tmp_path / "found.json").read_text())
-    shy, right = found["located", "shy"], found["located", "right"]
+    figures = values((tmp_path / "found.json").read_text())
+    shy, right = figures["located", "shy"], figures["located", "right"]
     faults = len(RecordingReader(recording).incidents())
     assert faults > 1
     assert shy["recall"] == pytest.approx(1 / faults, abs=1e-4)
@@ -136,9 +136,9 @@ def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
         "evaluate", meshes / "quiet", "-v", f"right={meshes / 'right'}", "--set", "alert.false_pages_per_day=7",
         "--begin-after", 300, "--json", "-",
     )  # fmt: skip
-    found = {row["measure"]: row for row in json.loads(result.stdout)}
-    assert found["promised_pages_per_day"]["value"] == 7.0
-    assert found["fault_free_pages_per_day"]["n"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=0.01)
+    figures = {row["measure"]: row for row in json.loads(result.stdout)}
+    assert figures["promised_pages_per_day"]["value"] == 7.0
+    assert figures["fault_free_pages_per_day"]["n"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,11 @@ def test_verdicts_that_cannot_be_evaluated_are_refused_with_a_message(
     meshes: Path, arguments: list[str], words: str
 ) -> None:
     folders = {path.name for path in meshes.iterdir()}
-    given = [str(meshes / one) if one in folders else one.replace("{m}", str(meshes)) for one in arguments]
-    result = tagae("evaluate", *given)
+    paths = [
+        str(meshes / argument) if argument in folders else argument.replace("{m}", str(meshes))
+        for argument in arguments
+    ]
+    result = tagae("evaluate", *paths)
     assert result.exit_code == 1
     assert words.replace("{m}", str(meshes)) in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr

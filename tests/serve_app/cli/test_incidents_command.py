@@ -21,8 +21,8 @@ MESH = "listed"
 def incident(service: Service) -> dict[str, Any]:
     """The open incident of a mesh in which a service fails."""
     verdicts = [push(service, MESH, snapshot) for snapshot in SNAPSHOTS]
-    found: dict[str, Any] = verdicts[-1]["incidents"][0]
-    return found
+    document: dict[str, Any] = verdicts[-1]["incidents"][0]
+    return document
 
 
 def run(service: Service, *arguments: str, columns: int = 250) -> Result:
@@ -43,9 +43,9 @@ def test_a_list_shows_when_what_and_which(service: Service, incident: dict[str, 
 
 def test_lines_of_json_are_documents_of_the_api(service: Service, incident: dict[str, Any]) -> None:
     lines = run(service, "--json", "--since", "2025-12-01").stdout.splitlines()
-    found = {one["id"]: one for one in map(json.loads, lines)}
-    assert found[incident["id"]]["headline"] == incident["headline"]
-    assert found[incident["id"]]["until"] is None
+    incidents = {document["id"]: document for document in map(json.loads, lines)}
+    assert incidents[incident["id"]]["headline"] == incident["headline"]
+    assert incidents[incident["id"]]["until"] is None
     for arguments in (("--service", failing(SPEC)), ("--since", "2d"), ("--since", "12h")):
         assert incident["id"] in run(service, "--json", *arguments).stdout
 
@@ -101,12 +101,12 @@ def test_a_person_says_what_they_do_about_an_incident(service: Service, incident
     def act(kind: str, name: str, *text: str) -> Result:
         return tagae("incidents", "act", kind, name, *text, "--url", service.url, "--mesh", MESH)
 
-    for arguments, why in (
+    for arguments, reason in (
         (("accept", "nothing"), "expected an open incident"),
         (("note", incident["id"]), "expected a text, which an action of the kind note needs"),
     ):
-        refused = act(*arguments)
-        assert (refused.exit_code, why in " ".join(refused.stderr.split())) == (1, True), refused.stderr
+        refusal = act(*arguments)
+        assert (refusal.exit_code, reason in " ".join(refusal.stderr.split())) == (1, True), refusal.stderr
     for kind, text, words in (
         ("acknowledge", "", "someone is on it"),
         ("note", "[red]the pool is full", "Note by someone: [red]the pool is full"),
@@ -119,8 +119,8 @@ def test_a_person_says_what_they_do_about_an_incident(service: Service, incident
         result = act(kind, incident["id"], text)
         assert result.exit_code == 0, result.stderr
         assert f"{incident['id']}: {words}" in " ".join(result.stderr.split())
-    (listed,) = service.http.get(f"/v1/meshes/{MESH}/incidents").json()["incidents"]
-    assert [one["kind"] for one in listed["actions"]] == ["acknowledge", "note", "accept"]
+    (document,) = service.http.get(f"/v1/meshes/{MESH}/incidents").json()["incidents"]
+    assert [action["kind"] for action in document["actions"]] == ["acknowledge", "note", "accept"]
     assert "; someone is on it" in run(service).stdout
-    shown = tagae("incidents", "show", incident["id"], "--url", service.url).stdout
-    assert " UTC  Note by someone: [red]the pool is full" in shown
+    output = tagae("incidents", "show", incident["id"], "--url", service.url).stdout
+    assert " UTC  Note by someone: [red]the pool is full" in output

@@ -45,12 +45,12 @@ class Store(QuietHandler):
         if path == "/moved":
             self.send(307, location="/weights?signature=secret")
             return
-        allowed = query == "signature=secret"
+        is_allowed = query == "signature=secret"
         whole = path in ("/weights", "/cut")
-        self.send_response(200 if whole and allowed else 403)
-        self.send_header("Content-Length", str(len(CONTENT) if whole and allowed else 0))
+        self.send_response(200 if whole and is_allowed else 403)
+        self.send_header("Content-Length", str(len(CONTENT) if whole and is_allowed else 0))
         self.end_headers()
-        if whole and allowed:
+        if whole and is_allowed:
             self.wfile.write(CONTENT[: len(CONTENT) // 2] if path == "/cut" else CONTENT)
 
 
@@ -62,30 +62,30 @@ def run_store() -> Iterator[str]:
 
 def test_a_model_with_a_card_needs_no_digest(tmp_path: Path, mine: Path) -> None:
     write_card(mine, parent="0123456789abcdef", figures={"culprit_first": 0.91, "false_alerts_per_day": 1.25})
-    done = models("add", mine, "--registry", tmp_path / "models")
-    assert done.exit_code == 0, done.output
-    assert VERSION in done.stdout.splitlines()
+    result = models("add", mine, "--registry", tmp_path / "models")
+    assert result.exit_code == 0, result.output
+    assert VERSION in result.stdout.splitlines()
     (card,) = Registry(str(tmp_path / "models")).cards()
     assert (card.parent, card.figures["culprit_first"]) == ("0123456789abcdef", 0.91)
     again = models("add", mine, "--registry", tmp_path / "models")
     assert "already" in again.output
-    listed = tagae("models", "list", "--registry", tmp_path / "models", columns=20)
-    assert f"{VERSION} " in listed.output
-    assert "culprit first in 91%; 1.2 false alerts per day" in listed.output
+    table = tagae("models", "list", "--registry", tmp_path / "models", columns=20)
+    assert f"{VERSION} " in table.output
+    assert "culprit first in 91%; 1.2 false alerts per day" in table.output
     lines = models("list", "--json", "--registry", tmp_path / "models").stdout.splitlines()
     assert json.loads(lines[0])["version"] == VERSION
-    shown = models("show", VERSION[:6], "--registry", tmp_path / "models")
-    assert json.loads(shown.stdout)["sha256"] == DIGEST
+    card_output = models("show", VERSION[:6], "--registry", tmp_path / "models")
+    assert json.loads(card_output.stdout)["sha256"] == DIGEST
 
 
 def test_a_model_from_a_url_goes_to_the_registry_of_the_settings(tmp_path: Path) -> None:
     with run_store() as url:
         source = f"{url}/weights?signature=secret"
         options = ["--sha256", DIGEST, "--set", f"models.registry={tmp_path}", "--parent", "0123456789abcdef"]
-        done = models("add", source, *options)
-    assert done.exit_code == 0, done.output
+        result = models("add", source, *options)
+    assert result.exit_code == 0, result.output
     assert Registry(str(tmp_path)).card(VERSION).parent == "0123456789abcdef"
-    assert "secret" not in done.output
+    assert "secret" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -99,43 +99,43 @@ def test_a_model_from_a_url_goes_to_the_registry_of_the_settings(tmp_path: Path)
 def test_what_is_not_pinned_is_not_added(
     tmp_path: Path, mine: Path, options: list[str], code: int, message: str
 ) -> None:
-    done = models("add", mine, "--registry", tmp_path / "models", *options)
-    assert done.exit_code == code
-    assert message in done.output
+    result = models("add", mine, "--registry", tmp_path / "models", *options)
+    assert result.exit_code == code
+    assert message in result.output
     assert Registry(str(tmp_path / "models")).cards() == []
 
 
 def test_weights_that_differ_from_their_card_are_not_added(tmp_path: Path, mine: Path, other_weights: Path) -> None:
     write_card(mine)
     mine.write_bytes(other_weights.read_bytes())
-    done = models("add", mine, "--registry", tmp_path / "models")
-    assert done.exit_code == 1
-    assert f"expected SHA-256 {DIGEST}" in done.output
+    result = models("add", mine, "--registry", tmp_path / "models")
+    assert result.exit_code == 1
+    assert f"expected SHA-256 {DIGEST}" in result.output
 
 
 def test_a_registry_is_needed(tmp_path: Path) -> None:
-    done = models("add", SHIPPED, "--sha256", DIGEST)
-    assert done.exit_code == 1
-    assert "models.registry: no folder or URL is set" in done.output
+    result = models("add", SHIPPED, "--sha256", DIGEST)
+    assert result.exit_code == 1
+    assert "models.registry: no folder or URL is set" in result.output
 
 
 @pytest.mark.parametrize(("version", "message"), [("ff", "expected a version of the registry"), ("", "got ''")])
 def test_a_version_that_is_not_there_is_named(tmp_path: Path, version: str, message: str) -> None:
     models("add", SHIPPED, "--sha256", DIGEST, "--registry", tmp_path)
-    done = models("show", version, "--registry", tmp_path)
-    assert done.exit_code == 2
-    assert message in done.output
+    result = models("show", version, "--registry", tmp_path)
+    assert result.exit_code == 2
+    assert message in result.output
 
 
 @pytest.mark.parametrize("path", ["/weights?signature=secret", "/moved"])
 def test_weights_come_from_a_url(tmp_path: Path, path: str) -> None:
     target = tmp_path / "weights.safetensors"
     with run_store() as url:
-        done = fetch(url + path, target)
-    assert done.exit_code == 0, done.output
+        result = fetch(url + path, target)
+    assert result.exit_code == 0, result.output
     assert target.read_bytes() == CONTENT
-    assert load(target).digest in done.output
-    assert [one.name for one in tmp_path.iterdir()] == [target.name]
+    assert load(target).digest in result.output
+    assert [file.name for file in tmp_path.iterdir()] == [target.name]
 
 
 def test_weights_come_from_a_volume(tmp_path: Path) -> None:
@@ -159,45 +159,45 @@ def test_other_content_changes_nothing(tmp_path: Path, path: str, digest: str, m
     target = tmp_path / "weights.safetensors"
     target.write_bytes(b"before")
     with run_store() as url:
-        done = fetch(url + path, target, digest)
-    assert done.exit_code == 1
-    assert message in done.output
-    assert "signature" not in done.output
+        result = fetch(url + path, target, digest)
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "signature" not in result.output
     assert target.read_bytes() == b"before"
-    assert [one.name for one in tmp_path.iterdir()] == [target.name]
+    assert [file.name for file in tmp_path.iterdir()] == [target.name]
 
 
 def test_a_server_that_is_away_changes_nothing(tmp_path: Path) -> None:
     with run_store() as url:
         pass
-    done = fetch(f"{url}/weights", tmp_path / "weights.safetensors")
-    assert done.exit_code == 1
-    assert "expected the whole file, got ConnectError" in done.output
+    result = fetch(f"{url}/weights", tmp_path / "weights.safetensors")
+    assert result.exit_code == 1
+    assert "expected the whole file, got ConnectError" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_bytes(b"not a checkpoint")
-    done = fetch(other, tmp_path / "weights.safetensors", hashlib.sha256(b"not a checkpoint").hexdigest())
-    assert done.exit_code == 1
-    assert "expected a checkpoint of this version" in done.output
-    assert [one.name for one in tmp_path.iterdir()] == ["other"]
+    unreadable = tmp_path / "other"
+    unreadable.write_bytes(b"not a checkpoint")
+    result = fetch(unreadable, tmp_path / "weights.safetensors", hashlib.sha256(b"not a checkpoint").hexdigest())
+    assert result.exit_code == 1
+    assert "expected a checkpoint of this version" in result.output
+    assert [file.name for file in tmp_path.iterdir()] == ["other"]
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    done = fetch(SHIPPED, tmp_path / "absent" / "weights.safetensors")
-    assert done.exit_code == 2
-    assert f"expected a folder that exists, got {tmp_path / 'absent'}" in done.output
+    result = fetch(SHIPPED, tmp_path / "absent" / "weights.safetensors")
+    assert result.exit_code == 2
+    assert f"expected a folder that exists, got {tmp_path / 'absent'}" in result.output
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full, as Linux has it")
 def test_a_full_disk_is_no_fault_of_the_source(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors.part").symlink_to(FULL)
-    done = fetch(SHIPPED, tmp_path / "weights.safetensors")
-    assert done.exit_code == 1
-    assert "No space left on device" in done.output
-    assert "expected a readable file" not in done.output
+    result = fetch(SHIPPED, tmp_path / "weights.safetensors")
+    assert result.exit_code == 1
+    assert "No space left on device" in result.output
+    assert "expected a readable file" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -208,6 +208,6 @@ def test_a_full_disk_is_no_fault_of_the_source(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_command_line_names_the_argument(tmp_path: Path, source: str, digest: str, message: str) -> None:
-    done = fetch(source, tmp_path / "weights.safetensors", digest)
-    assert done.exit_code == 2
-    assert message in done.output
+    result = fetch(source, tmp_path / "weights.safetensors", digest)
+    assert result.exit_code == 2
+    assert message in result.output

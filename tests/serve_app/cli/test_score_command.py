@@ -54,14 +54,14 @@ def test_a_past_period_of_a_mesh_is_scored_like_its_recording(
         )
         period = ("--from", first, "--to", last, "--config", settings)
         blue, green = (score(*period, "--mesh", name) for name in ("blue", "green"))
-        own = ("--set", f"meshes.blue.weights={other_weights}")
-        chosen = score(*period, *own, "--mesh", "blue")
-        given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
-    assert {one.exit_code for one in (blue, green, chosen, given)} == {0}, blue.stderr + chosen.stderr
+        own_weights = ("--set", f"meshes.blue.weights={other_weights}")
+        with_own = score(*period, *own_weights, "--mesh", "blue")
+        with_flag = score(*period, *own_weights, "--mesh", "blue", "--weights", SHIPPED)
+    assert {result.exit_code for result in (blue, green, with_own, with_flag)} == {0}, blue.stderr + with_own.stderr
     assert blue.stdout == green.stdout
     assert len(blue.stdout.splitlines()) == LENGTH
-    assert chosen.stdout != blue.stdout, "the mesh has its own weights"
-    assert given.stdout == blue.stdout, "--weights wins"
+    assert with_own.stdout != blue.stdout, "the mesh has its own weights"
+    assert with_flag.stdout == blue.stdout, "--weights wins"
 
 
 def test_a_recording_that_is_broken_fails_with_its_error_and_keeps_the_file_of_an_earlier_run(
@@ -77,7 +77,7 @@ def test_a_recording_that_is_broken_fails_with_its_error_and_keeps_the_file_of_a
     result = score(broken, "-o", output)
     assert (result.exit_code, result.stdout) == (1, "")
     assert output.read_text() == "of an earlier run\n"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["broken", "verdicts.jsonl"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["broken", "verdicts.jsonl"]
     assert "write the recording again" in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -38,11 +38,11 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_tuned_network_is_added_as_a_candidate(recording: Path, tmp_path: Path) -> None:
     arguments = ["--recording", recording, "--registry", tmp_path / "models", "--steps", 60]
-    done = tagae("models", "tune", "shop", *arguments)
-    assert done.exit_code == 0, done.output
+    result = tagae("models", "tune", "shop", *arguments)
+    assert result.exit_code == 0, result.output
     registry = Registry(str(tmp_path / "models"))
     (card,) = registry.cards()
-    assert card.version in done.stdout.splitlines()
+    assert card.version in result.stdout.splitlines()
     assert (card.parent, card.data["tuned"]) == (SHIPPED_VERSION, "60 steps on shop")
     assert card.figures["loss"] < card.figures["loss_before"]
     before, after = load(SHIPPED), registry.load(card.version, card.sha256)
@@ -56,20 +56,20 @@ def test_a_tuned_network_is_added_as_a_candidate(recording: Path, tmp_path: Path
 def test_a_candidate_that_breaks_a_limit_is_not_added(
     recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serve_app.models.admin.broken_limit", lambda found, limits: "its alerts leave the budget")
+    monkeypatch.setattr("serve_app.models.admin.broken_limit", lambda comparison, limits: "its alerts leave the budget")
     arguments = ["--recording", recording, "--registry", tmp_path / "models", "--steps", 30]
-    done = tagae("models", "tune", "shop", *arguments)
-    assert done.exit_code == 1
-    assert "not added to" in done.stderr
-    assert "its alerts leave the budget" in " ".join(done.stderr.split())
+    result = tagae("models", "tune", "shop", *arguments)
+    assert result.exit_code == 1
+    assert "not added to" in result.stderr
+    assert "its alerts leave the budget" in " ".join(result.stderr.split())
     assert Registry(str(tmp_path / "models")).cards() == []
 
 
 def test_a_short_recording_is_refused(tmp_path: Path) -> None:
     short = record(tmp_path / "short", 120)
-    done = tagae("models", "tune", "shop", "--recording", short, "--registry", tmp_path / "models")
-    assert done.exit_code == 1
-    message = " ".join(done.stderr.split())
+    result = tagae("models", "tune", "shop", "--recording", short, "--registry", tmp_path / "models")
+    assert result.exit_code == 1
+    message = " ".join(result.stderr.split())
     assert "expected at least 190 snapshots of the mesh, got 120; record it for longer" in message
     assert Registry(str(tmp_path / "models")).cards() == []
 

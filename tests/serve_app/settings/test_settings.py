@@ -43,20 +43,20 @@ def test_each_layer_overrides_the_previous_one(tmp_path: Path, monkeypatch: pyte
     config = _toml(tmp_path, "[serve]\nport = 1\ndeadline_seconds = 1.5\nhost = '0.0.0.0'\n[model]\nwindow_size = 60\n")
     monkeypatch.setenv("TAGAE_SERVE__PORT", "2")
     monkeypatch.setenv("TAGAE_SERVE__HOST", "::")
-    found = _origins(config=config, overrides={"serve": {"port": 3}})
-    assert found["serve.port"] == (3, "override")
-    assert found["serve.host"] == ("::", "environment")
-    assert found["serve.deadline_seconds"] == (1.5, "file")
-    assert found["model.window_size"] == (60, "file")
-    assert found["serve.session_replicas"] == (2, "default")
+    origins = _origins(config=config, overrides={"serve": {"port": 3}})
+    assert origins["serve.port"] == (3, "override")
+    assert origins["serve.host"] == ("::", "environment")
+    assert origins["serve.deadline_seconds"] == (1.5, "file")
+    assert origins["model.window_size"] == (60, "file")
+    assert origins["serve.session_replicas"] == (2, "default")
 
 
 def test_the_file_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_CONFIG", str(_toml(tmp_path, "[model]\nwindow_size = 60\n")))
     assert load().model.window_size == 60
-    other = tmp_path / "other.toml"
-    other.write_text("[model]\nwindow_size = 30\n", encoding="utf-8")
-    assert load(other).model.window_size == 30
+    second = tmp_path / "other.toml"
+    second.write_text("[model]\nwindow_size = 30\n", encoding="utf-8")
+    assert load(second).model.window_size == 30
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_plain_names(
     ],
 )
 def test_invalid_policies_of_services_are_refused(tmp_path: Path, services: str, words: str) -> None:
-    with pytest.raises(BadSettings, match=words.replace("*", r"\*")) as caught:
+    with pytest.raises(BadSettings, match=words.replace("*", r"\*")) as error:
         load(_toml(tmp_path, f"[meshes.shop.services]\n{services}\n"))
-    assert "meshes.shop.services" in str(caught.value)
-    assert "(from file)" in str(caught.value)
+    assert "meshes.shop.services" in str(error.value)
+    assert "(from file)" in str(error.value)
 
 
 def test_settings_take_ids_and_original_names(tmp_path: Path) -> None:
     services = "'shop/bank gateway' = {mute = 'old'}\n'shop/a~20~b' = {mute = 'x'}\n'my shop/*' = {mute = 'y'}"
     queues = "prometheus = 'http://prometheus'\nqueues = {orders = 'shop/bank gateway'}\n"
     table = f"[meshes.shop]\n{queues}entry_points = ['shop/订单 服务']\n[meshes.shop.services]\n{services}\n"
-    loaded = load(_toml(tmp_path, table))
-    assert set(loaded.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
-    assert loaded.meshes["shop"].entry_points == ("shop/订单~20~服务",)
-    assert loaded.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
+    settings = load(_toml(tmp_path, table))
+    assert set(settings.meshes["shop"].services) == {"shop/bank~20~gateway", "shop/a~20~b", "my~20~shop/*"}
+    assert settings.meshes["shop"].entry_points == ("shop/订单~20~服务",)
+    assert settings.meshes["shop"].queues == {"orders": "shop/bank~20~gateway"}
 
 
 def test_a_nested_name_overrides_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +172,10 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_allowed(overrides: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(BadSettings) as error:
         load(overrides=overrides)
-    assert [word for word in words if word not in caught.value.message] == []
-    assert "hidden" not in caught.value.message
+    assert [word for word in words if word not in error.value.message] == []
+    assert "hidden" not in error.value.message
 
 
 def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:

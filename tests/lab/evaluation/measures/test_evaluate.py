@@ -44,14 +44,14 @@ def verdicts(
     warm_up: int = 0,
     suspects: Mapping[int, Sequence[str]] | None = None,
 ) -> list[Verdict]:
-    found = []
+    verdict_list = []
     for i in range(len(truth.times)):
         status = Status.WARMING_UP if i < warm_up else Status.ANOMALOUS if i in alarms else Status.NORMAL
         score = (scores or {}).get(i, 5.0 if i in alarms else 1.0)
-        named = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
-        fields = {"status": status, "mesh_score": score, "suspects": named}
-        found.append(verdict(observed_at=truth.instant(i), probability=0.1, **fields))
-    return found
+        named_suspects = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
+        fields = {"status": status, "mesh_score": score, "suspects": named_suspects}
+        verdict_list.append(verdict(observed_at=truth.instant(i), probability=0.1, **fields))
+    return verdict_list
 
 
 def evaluate_verdicts(truth: GroundTruth, lines: Sequence[Verdict]) -> RecordingResult:
@@ -64,19 +64,21 @@ def of(truth: GroundTruth, lines: Sequence[Verdict]) -> DetectorMetrics:
 
 def test_the_worked_example() -> None:
     truth = stream(span(0, 3), span(9, 12))
-    found = of(truth, verdicts(truth, [2, 3, 6, 7, 20]))
-    assert found.recall is not None
-    assert found.recall.value == 0.5
+    metrics = of(truth, verdicts(truth, [2, 3, 6, 7, 20]))
+    assert metrics.recall is not None
+    assert metrics.recall.value == 0.5
     assert _events([2, 3, 6, 7, 20]) == ([2, 20], [7, 20])
-    assert found.false_alarms is not None
-    assert (found.false_alarms.count.events, found.false_alarms.count.strict) == (0, 1), "the last alarm is in the tail"
-    assert found.delay_median == 2.0
+    assert metrics.false_alarms is not None
+    assert (metrics.false_alarms.count.events, metrics.false_alarms.count.strict) == (0, 1), (
+        "the last alarm is in the tail"
+    )
+    assert metrics.delay_median == 2.0
 
 
 def _events(alarms: Sequence[int], breaks: Sequence[int] = ()) -> tuple[list[int], list[int]]:
     flags = np.isin(np.arange(21), alarms)
-    found = runs(flags, np.isin(np.arange(21), breaks))
-    return found.first.tolist(), found.last.tolist()
+    events = runs(flags, np.isin(np.arange(21), breaks))
+    return events.first.tolist(), events.last.tolist()
 
 
 def test_alarm_events() -> None:
@@ -88,64 +90,64 @@ def test_alarm_events() -> None:
 
 def test_an_alarm_that_never_clears_finds_all_faults_and_is_false_elsewhere() -> None:
     truth = stream(span(3, 5), span(12, 14))
-    found = of(truth, verdicts(truth, range(21), {20: 6.0}))
-    assert found.recall is not None
-    assert found.false_alarms is not None
-    assert found.recall.value == 1.0
-    assert found.false_alarms.count.events == 0
-    assert found.false_alarms.count.strict == 2, "false before the first incident and between the two"
-    assert found.at_budget[6].value == 0.0, "a threshold with an alarm on every snapshot does not count"
+    metrics = of(truth, verdicts(truth, range(21), {20: 6.0}))
+    assert metrics.recall is not None
+    assert metrics.false_alarms is not None
+    assert metrics.recall.value == 1.0
+    assert metrics.false_alarms.count.events == 0
+    assert metrics.false_alarms.count.strict == 2, "false before the first incident and between the two"
+    assert metrics.at_budget[6].value == 0.0, "a threshold with an alarm on every snapshot does not count"
 
 
 def test_an_alarm_in_the_guard_is_not_false_and_the_guard_ends_at_the_next_incident() -> None:
     truth = stream(span(3, 5), span(6, 8))
     assert truth.labels[:12].tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1, -1, -1, -2]
-    found = of(truth, verdicts(truth, [10]))
-    assert found.recall is not None
-    assert found.recall.value == 0.5
-    assert found.false_alarms is not None
-    assert found.false_alarms.count.strict == 0
+    metrics = of(truth, verdicts(truth, [10]))
+    assert metrics.recall is not None
+    assert metrics.recall.value == 0.5
+    assert metrics.false_alarms is not None
+    assert metrics.false_alarms.count.strict == 0
 
 
 def test_doubtful_spans_are_not_counted() -> None:
     truth = stream(span(9, 12), unscored=[(2, 4), (11, 15)])
-    found = of(truth, verdicts(truth, [3, 15]))
-    assert found.false_alarms is not None
-    assert (found.false_alarms.count.snapshots, found.false_alarms.count.strict) == (6, 0)
+    metrics = of(truth, verdicts(truth, [3, 15]))
+    assert metrics.false_alarms is not None
+    assert (metrics.false_alarms.count.snapshots, metrics.false_alarms.count.strict) == (6, 0)
     assert (truth.labels == FAULT).sum() == 4, "the doubtful part of an incident still counts as faulty"
 
 
 def test_recall_at_a_budget_is_the_best_threshold_in_hindsight() -> None:
     truth = stream(span(5, 6), span(13, 14), last=18)
     scores = {0: 9.0, 5: 8.0, 10: 7.0, 14: 6.0, 18: 9.5}
-    found = of(truth, verdicts(truth, [], scores))
-    assert {budget: known.value for budget, known in found.at_budget.items()} == {1: 0.5, 3: 1.0, 6: 1.0}
+    metrics = of(truth, verdicts(truth, [], scores))
+    assert {budget: recall.value for budget, recall in metrics.at_budget.items()} == {1: 0.5, 3: 1.0, 6: 1.0}
 
 
 def test_the_culprit_is_taken_from_the_snapshot_with_the_highest_score() -> None:
     truth = stream(span(5, 7), span(13, 14, culprit=None))
     suspects = {5: ["shop/cart"], 6: ["shop/web", "shop/cart"], 8: ["shop/cart"]}
-    found = of(truth, verdicts(truth, [], {5: 2.0, 6: 3.0, 8: 9.0}, suspects=suspects))
-    assert found.ranking is not None
-    assert (found.ranking.top1.value, found.ranking.top3.value) == (0.0, 0.5)
+    metrics = of(truth, verdicts(truth, [], {5: 2.0, 6: 3.0, 8: 9.0}, suspects=suspects))
+    assert metrics.ranking is not None
+    assert (metrics.ranking.top1.value, metrics.ranking.top3.value) == (0.0, 0.5)
 
 
 def test_warming_up_is_a_miss_and_no_evidence() -> None:
     truth = stream(span(1, 2), span(9, 10))
-    found = of(truth, verdicts(truth, [9], warm_up=6))
-    assert found.recall is not None
-    assert found.recall.value == 0.5
-    assert found.forecast is not None
-    assert found.forecast.snapshots == 5, "snapshots 6 to 8 are normal, 9 and 10 have the fault"
+    metrics = of(truth, verdicts(truth, [9], warm_up=6))
+    assert metrics.recall is not None
+    assert metrics.recall.value == 0.5
+    assert metrics.forecast is not None
+    assert metrics.forecast.snapshots == 5, "snapshots 6 to 8 are normal, 9 and 10 have the fault"
 
 
 def test_normal_recordings_count_the_time_on_duty() -> None:
     truth = stream(last=1440)
-    found = of(truth, verdicts(truth, [700, 701, 900], warm_up=721))
-    assert found.false_alarms is not None
-    assert (found.false_alarms.count.events, found.false_alarms.count.days) == (1, 0.5)
-    assert found.promise is not None
-    assert (found.promise.observed_per_day.n, found.promise.promised_per_day) == (0.5, 1.0)
+    metrics = of(truth, verdicts(truth, [700, 701, 900], warm_up=721))
+    assert metrics.false_alarms is not None
+    assert (metrics.false_alarms.count.events, metrics.false_alarms.count.days) == (1, 0.5)
+    assert metrics.promise is not None
+    assert (metrics.promise.observed_per_day.n, metrics.promise.promised_per_day) == (0.5, 1.0)
 
 
 def test_segments() -> None:
@@ -157,14 +159,14 @@ def test_segments() -> None:
     truth = ground_truth("pets", Form.SEGMENTS, times, 5 * MINUTE, ["shop/cart"], pieces)
     assert truth.labels.tolist() == [0, -1, 1, 1, 1] * 2
     lines = verdicts(truth, [4, 5], {0: 3.0, 4: 4.0, 5: 5.0, 9: 4.5}, suspects={4: ["shop/cart"]})
-    found = of(truth, lines)
-    assert found.recall is not None
-    assert found.recall.value == 0.5
-    assert {symptom: known.top1.value for symptom, known in found.by_symptom.items()} == {
+    metrics = of(truth, lines)
+    assert metrics.recall is not None
+    assert metrics.recall.value == 0.5
+    assert {symptom: ranking.top1.value for symptom, ranking in metrics.by_symptom.items()} == {
         "availability": 0.0,
         "latency": 1.0,
     }
-    assert found.false_alarms is found.forecast is found.promise is None, "segments are only for ranking"
+    assert metrics.false_alarms is metrics.forecast is metrics.promise is None, "segments are only for ranking"
     alike = of(truth, verdicts(truth, [2], {2: 9.0}))
     assert alike.auroc is None
     assert any("all alike" in note for note in alike.notes)
@@ -177,20 +179,20 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     def move(line: Verdict, seconds: float) -> Verdict:
         return replace(line, observed_at=line.observed_at + timedelta(seconds=seconds))
 
-    placed = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
-    assert placed.status == ("missing", "anomalous", "missing", "normal")
-    assert placed.unplaced == 2
-    assert [page.begin for page in placed.pages] == [at(1)]
+    series = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
+    assert series.status == ("missing", "anomalous", "missing", "normal")
+    assert series.unplaced == 2
+    assert [page.begin for page in series.pages] == [at(1)]
 
 
 def verdict_at(i: int, *incidents: tuple[str, float, str], **severities: Severity) -> Verdict:
     """Return a verdict at a minute with these incidents: id, score and suspect; or severities by id."""
-    known = [(*one, Severity.MINOR) for one in incidents]
-    known += [(name, 3.0, "a/b", severity) for name, severity in severities.items()]
+    rows = [(*row, Severity.MINOR) for row in incidents]
+    rows += [(name, 3.0, "a/b", severity) for name, severity in severities.items()]
     return verdict(
         *(
-            incident(who, id=name, since=at(i), severity=severity, score=score, suspects=(Suspect(who, 1.0),))
-            for name, score, who, severity in known
+            incident(suspect, id=name, since=at(i), severity=severity, score=score, suspects=(Suspect(suspect, 1.0),))
+            for name, score, suspect, severity in rows
         ),
         observed_at=at(i),
     )
@@ -215,9 +217,9 @@ def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
         verdict_at(1, low=Severity.NOTICE, rises=Severity.NOTICE),
         verdict_at(2, low=Severity.NOTICE, rises=Severity.MAJOR),
     ]
-    placed = align_verdicts(lines, truth)
-    assert [(notice.id, notice.begin) for notice in placed.notices] == [("low", at(0)), ("rises", at(1))]
-    assert [(page.id, page.begin) for page in placed.pages] == [("rises", at(2))]
+    series = align_verdicts(lines, truth)
+    assert [(notice.id, notice.begin) for notice in series.notices] == [("low", at(0)), ("rises", at(1))]
+    assert [(page.id, page.begin) for page in series.pages] == [("rises", at(2))]
     only_notices = align_verdicts(lines[:1], truth)
     assert only_notices.pages == (), "the status alone raises no alert if the detector has incidents"
 
@@ -235,20 +237,20 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
         verdict_at(6, after=Severity.MINOR),
     ]
     result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
-    found = compute_metrics([result])
-    assert found.silence is not None
-    assert (found.silence.n, found.silence.value) == (4 / 60, pytest.approx(30.0))
-    assert found.notices is not None
-    assert found.notices.false_pages == 1
-    assert (found.pages, found.pages_and_notices) == (None, None), "the recording has no fault"
-    assert found.promise is not None
-    assert found.promise.observed_per_day.value == pytest.approx(4 / (10 / 1440))
+    metrics = compute_metrics([result])
+    assert metrics.silence is not None
+    assert (metrics.silence.n, metrics.silence.value) == (4 / 60, pytest.approx(30.0))
+    assert metrics.notices is not None
+    assert metrics.notices.false_pages == 1
+    assert (metrics.pages, metrics.pages_and_notices) == (None, None), "the recording has no fault"
+    assert metrics.promise is not None
+    assert metrics.promise.observed_per_day.value == pytest.approx(4 / (10 / 1440))
 
 
 def test_curves() -> None:
-    one, none = np.array([3.0, 2.0, 2.0]), np.array([2.0, 1.0])
-    assert auroc(one, none) == pytest.approx((6 - 2 * 0.5) / 6)
-    assert auroc(one, none[:0]) is None
+    high, none = np.array([3.0, 2.0, 2.0]), np.array([2.0, 1.0])
+    assert auroc(high, none) == pytest.approx((6 - 2 * 0.5) / 6)
+    assert auroc(high, none[:0]) is None
 
 
 def test_probabilities_are_judged_against_the_base_rate() -> None:
@@ -269,8 +271,12 @@ def test_intervals() -> None:
     assert alone.low == pytest.approx(0.35, abs=0.03)
     assert (together.low, together.high, together.clustered) == (0.0, 1.0, True)
     assert wilson(0, 10) == pytest.approx((0.0, 0.278), abs=0.001)
-    few = rate(4, 2.0)  # exact limits of 4: 1.09 and 10.24
-    assert (few.value, few.low, few.high) == (2.0, pytest.approx(0.545, abs=0.01), pytest.approx(5.12, abs=0.01))
+    estimate = rate(4, 2.0)  # exact limits of 4: 1.09 and 10.24
+    assert (estimate.value, estimate.low, estimate.high) == (
+        2.0,
+        pytest.approx(0.545, abs=0.01),
+        pytest.approx(5.12, abs=0.01),
+    )
     quiet = rate(0, 1.0)
     assert (quiet.low, quiet.high) == (0.0, pytest.approx(3.69, abs=0.04))
     assert bursty_rate(np.zeros(4), np.ones(4)) == rate(0, 4.0)
@@ -280,8 +286,8 @@ def test_intervals() -> None:
 def test_recordings_are_pooled_by_incident() -> None:
     short, long = stream(span(5, 6)), stream(span(5, 6, "shop/web"), span(13, 14))
     good = [evaluate_verdicts(short, verdicts(short, [5])), evaluate_verdicts(long, verdicts(long, [5, 13]))]
-    found = compute_metrics(good)
-    assert found.recall is not None
-    assert found.false_alarms is not None
-    assert (found.recall.value, found.recall.n, found.incidents) == (1.0, 3, 3)
-    assert found.false_alarms.count.snapshots == 5 + 9
+    metrics = compute_metrics(good)
+    assert metrics.recall is not None
+    assert metrics.false_alarms is not None
+    assert (metrics.recall.value, metrics.recall.n, metrics.incidents) == (1.0, 3, 3)
+    assert metrics.false_alarms.count.snapshots == 5 + 9

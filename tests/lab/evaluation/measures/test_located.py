@@ -86,7 +86,7 @@ def test_the_culprit_counts_if_no_service_was_affected() -> None:
 
 def test_a_worked_example() -> None:
     """Three alerts are true for the first fault, and the first one counts. Two are false. The later fault is missed."""
-    found = located_metrics(
+    metrics = located_metrics(
         [
             watch(
                 page(30, "shop/cart"),
@@ -97,14 +97,16 @@ def test_a_worked_example() -> None:
             )
         ]
     )
-    assert (found.pages, found.false_pages) == (5, 2)
-    assert found.overall.recall.value == 0.5
-    assert found.overall.delay_seconds == 30.0
-    assert (found.overall.ranking.top1.value, found.overall.ranking.top3.value) == (0.0, 0.0), "web is not the culprit"
-    assert found.overall.ranking.top1.n == 1, "ranks are counted for matched alerts"
-    assert found.false_pages_an_hour.value == 2.0
-    assert found.by_kind["grey_edge"].recall.value == 1.0
-    assert found.by_kind["slow_leak"].recall.value == 0.0
+    assert (metrics.pages, metrics.false_pages) == (5, 2)
+    assert metrics.overall.recall.value == 0.5
+    assert metrics.overall.delay_seconds == 30.0
+    assert (metrics.overall.ranking.top1.value, metrics.overall.ranking.top3.value) == (0.0, 0.0), (
+        "web is not the culprit"
+    )
+    assert metrics.overall.ranking.top1.n == 1, "ranks are counted for matched alerts"
+    assert metrics.false_pages_an_hour.value == 2.0
+    assert metrics.by_kind["grey_edge"].recall.value == 1.0
+    assert metrics.by_kind["slow_leak"].recall.value == 0.0
 
 
 def test_notices_are_evaluated_separately_and_together_with_alerts() -> None:
@@ -115,8 +117,8 @@ def test_notices_are_evaluated_separately_and_together_with_alerts() -> None:
         watch(page(11, "shop/cart"), page(13, "shop/web"), faults=(harmful, harmless)),
         notices=(page(42, "bank/ledger"), page(20, "shop/cart")),
     )
-    alerts, notices, both = (
-        located_metrics([one]) for one in (run, run.with_notices_alone(), run.with_notices_as_alerts())
+    alerts, notices, together = (
+        located_metrics([evaluated]) for evaluated in (run, run.with_notices_alone(), run.with_notices_as_alerts())
     )
     assert (alerts.overall.recall.value, alerts.pages, alerts.false_pages) == (0.5, 2, 0)
     assert (alerts.resources_only.recall.value, alerts.resources_only.recall.n) == (0.0, 1)
@@ -124,14 +126,14 @@ def test_notices_are_evaluated_separately_and_together_with_alerts() -> None:
     assert (notices.overall.recall.value, notices.pages, notices.false_pages) == (0.5, 2, 1)
     assert notices.resources_only.recall.value == 1.0
     assert per_day(notices.false_pages_an_hour).value == 24.0
-    assert (both.overall.recall.value, both.pages, both.false_pages) == (1.0, 4, 1)
-    assert both.pages_a_found_fault == 1.5
+    assert (together.overall.recall.value, together.pages, together.false_pages) == (1.0, 4, 1)
+    assert together.pages_a_found_fault == 1.5
 
 
 def test_a_notice_that_became_an_alert_counts_once_from_its_first_snapshot() -> None:
     run = replace(watch(page(12, "shop/cart", id="x")), notices=(page(10.5, "shop/cart", id="x"),))
-    (both,) = run.with_notices_as_alerts().pages
-    assert both.begin == minute(10.5)
+    (record,) = run.with_notices_as_alerts().pages
+    assert record.begin == minute(10.5)
     assert located_metrics([run.with_notices_as_alerts()]).pages_a_found_fault == 1.0
 
 
@@ -142,8 +144,8 @@ def test_no_fault_found_has_no_incidents_per_fault() -> None:
 
 def test_one_alert_may_be_true_for_two_faults() -> None:
     twin = replace(FAULT, kind="error_burst", start=minute(11))
-    found = fault_outcomes(watch(page(11, "shop/cart"), faults=(FAULT, twin)))
-    assert [o.delay for o in found] == [timedelta(minutes=1), timedelta(0)]
+    outcomes = fault_outcomes(watch(page(11, "shop/cart"), faults=(FAULT, twin)))
+    assert [o.delay for o in outcomes] == [timedelta(minutes=1), timedelta(0)]
 
 
 def test_an_alert_a_step_early_is_not_late() -> None:
@@ -152,12 +154,12 @@ def test_an_alert_a_step_early_is_not_late() -> None:
 
 
 def test_runs_are_pooled() -> None:
-    found = located_metrics(
+    metrics = located_metrics(
         [watch(page(11, "shop/cart")), watch(page(20, "shop/tax"), page(21, "shop/tax"), faults=(LATER,))]
     )
-    assert found.overall.recall == share([True, False, False], [1, 2, 2])
-    assert found.false_pages_an_hour.n == 2.0
-    assert found.false_pages_an_hour.value == 1.0
+    assert metrics.overall.recall == share([True, False, False], [1, 2, 2])
+    assert metrics.false_pages_an_hour.n == 2.0
+    assert metrics.false_pages_an_hour.value == 1.0
 
 
 def test_bursts_widen_the_interval_of_the_rate() -> None:
