@@ -69,7 +69,7 @@ def _define() -> torch.library.Library:
 
 
 def _checked(op: str) -> Callable[..., Results]:
-    """The PyTorch form of an op, after the checks of its arguments."""
+    """Return the PyTorch form of an op, after the checks of its arguments."""
     body, tensors = getattr(reference, op), len(checks.SIZES[op])
 
     def run(*arguments: Any) -> Results:
@@ -103,7 +103,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _derivative_of(op: str) -> Callable[..., tuple[Tensor | None, ...]]:
-    """The derivative of an op: the one of its PyTorch form, which is computed again instead of kept."""
+    """Return the derivative of an op's PyTorch form, which is computed again instead of kept."""
     body = getattr(reference, op)
 
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -1,4 +1,4 @@
-"""Whether a GPU works: torch's build, the driver, and every op on it.
+"""The check of a GPU: torch's build, the driver, and every op on it.
 
 A GPU works if this build of torch has CUDA, the driver shows a GPU, and every op gives the results of its reference
 there, which another process tries first (:func:`kernels.load_cuda`).
@@ -35,8 +35,8 @@ class Obstacle:
 
 
 def find_obstacle() -> Obstacle | None:
-    """What keeps torch from a GPU: its build, the driver, or that there is none. None if torch sees a GPU; its ops are
-    not tried."""
+    """Return what keeps torch from a GPU: its build, the driver, or that there is none. None if torch sees one; its ops
+    are not tried."""
     if torch.version.cuda is None:
         return Obstacle("torch", f"this torch ({torch.__version__}) is built without CUDA", "install a build with CUDA")
     with warnings.catch_warnings():
@@ -67,7 +67,7 @@ def check_gpu() -> Obstacle | None:
 
 
 def _explain(text: str) -> Obstacle:
-    """The obstacle behind an error of ``torch.cuda.init``."""
+    """Return the obstacle behind an error of ``torch.cuda.init``."""
     update = "install NVIDIA driver 580 or newer, or a torch for an older CUDA (docs/gpus.md)"
     needs = f"this torch needs CUDA {torch.version.cuda}"
     if "Found no NVIDIA driver" in text:
@@ -83,5 +83,5 @@ def _explain(text: str) -> Obstacle:
 
 
 def lack_of_memory(text: str) -> Obstacle:
-    """The obstacle behind an error of torch about memory."""
+    """Return the obstacle behind an error of torch about memory."""
     return Obstacle("memory", f"the GPU has too little free memory: {text}", "end other programs that use it")

@@ -4,5 +4,5 @@ from pathlib import Path
 
 
 def is_here() -> bool:
-    """Whether the driver of a GPU has made its files on this machine, even if torch cannot use it."""
+    """Return whether a GPU's driver has made its files on this machine, even if torch cannot use it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))

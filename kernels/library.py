@@ -213,7 +213,8 @@ def check_apart(device: str, library: Path | None = None) -> str | None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether an ELF file has its last part, the table of sections. Loading a truncated one kills the process."""
+    """Return whether an ELF file has its last part, the table of sections. Loading a truncated one kills the
+    process."""
     if len(content) < 64 or not content.startswith(b"\x7fELF"):
         return False
     (start,), (size, count) = struct.unpack_from("<Q", content, 40), struct.unpack_from("<HH", content, 58)

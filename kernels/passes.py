@@ -96,7 +96,7 @@ _STRUCTS = {name: _struct(*counts) for name, counts in PASSES.items()}
 
 
 def are_compiled() -> bool:
-    """Whether the passes can run: their library is loaded, and ``TAGAE_KERNELS`` permits it."""
+    """Return whether the passes can run: their library is loaded, and ``TAGAE_KERNELS`` permits it."""
     return _BACKEND.library is not None
 
 

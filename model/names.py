@@ -80,8 +80,8 @@ def escape_namespace(text: str) -> str:
 
 
 def as_service_id(text: str) -> str:
-    """The id that a person means, who may write the original name. ``namespace/*`` stays unchanged. A text without a
-    namespace or a name is returned unchanged.
+    """Return the id that a person means, who may write the original name. ``namespace/*`` stays unchanged. A text
+    without a namespace or a name is returned unchanged.
 
     >>> as_service_id("shop/bank gateway"), as_service_id("shop/bank~20~gateway")
     ('shop/bank~20~gateway', 'shop/bank~20~gateway')
@@ -95,7 +95,7 @@ def as_service_id(text: str) -> str:
 
 
 def list_first(names: Sequence[str], max_names: int) -> str:
-    """The first names as one text, with the number of the others.
+    """Return the first names as one text, with the number of the others.
 
     >>> list_first(["cart", "payment", "ledger"], 2)
     'cart, payment and 1 more'
@@ -105,8 +105,8 @@ def list_first(names: Sequence[str], max_names: int) -> str:
 
 
 def original_name(name: str) -> str:
-    """The text of which :func:`escape_name` or :func:`escape_namespace` made this name. The end of a name that was too
-    long is lost.
+    """Return the text of which :func:`escape_name` or :func:`escape_namespace` made this name. The end of a name that
+    was too long is lost.
 
     >>> original_name("bank~20~gateway")
     'bank gateway'
@@ -115,8 +115,8 @@ def original_name(name: str) -> str:
 
 
 def readable(text: str) -> str:
-    """A text for people with original names instead of ids. Characters that print nothing or change the direction of
-    writing stay escaped, since they could make a name look like another one.
+    """Return a text for people, with original names instead of ids. Characters that print nothing or change the
+    direction of writing stay escaped, since they could make a name look like another one.
 
     >>> readable("shop/bank~20~gateway is failing; a~202E~b is slow")
     'shop/bank gateway is failing; a~202E~b is slow'

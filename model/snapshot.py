@@ -97,7 +97,7 @@ class Signal:
 
 
 class Sensitivity(StrEnum):
-    """How soon a service raises an alert; ``mutes.LEVELS`` has the decades."""
+    """The sensitivity of a service's alerts; ``mutes.LEVELS`` has the decades."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -106,7 +106,7 @@ class Sensitivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is responsible for a service. At least one of the texts is not empty."""
+    """The team responsible for a service, and its contact. At least one of the texts is not empty."""
 
     team: str
     contact: str = ""
@@ -216,7 +216,7 @@ class MeshSnapshot:
         policies: Sequence[ServicePolicy],
         signals: Sequence[Signal],
     ) -> "MeshSnapshot":
-        """A snapshot of services and calls that were checked."""
+        """Build a snapshot from checked services and calls."""
         nodes = _table("node_features", node_features, NODE_METRICS, "services", len(ids))
         edges = _table("edge_features", edge_features, EDGE_METRICS, "calls", index.shape[1])
         if observed_at.tzinfo is None:

@@ -35,7 +35,7 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much harm an incident does to users; :mod:`model.incidents.harm` has the rule. It only rises while the
+    """The harm of an incident to users; :mod:`model.incidents.harm` has the rule. It only rises while the
     incident is open.
 
     ``NOTICE``: a resource is running out, but users are not affected yet. A notice raises no alert. It ends when an
@@ -58,7 +58,7 @@ def worst(first: Severity, second: Severity) -> Severity:
 
 
 class IncidentKind(StrEnum):
-    """What is wrong with the first suspect of an incident, by its reasons; :func:`model.incidents.kind.incident_kind`
+    """The problem of an incident's first suspect, by its reasons; :func:`model.incidents.kind.incident_kind`
     derives it."""
 
     SLOW = "slow"  # latency
@@ -181,7 +181,7 @@ def first_service(suspects: Sequence[Suspect]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """How far an incident reaches; see ``model/incidents/impact.py``.
+    """The reach of an incident; see ``model/incidents/impact.py``.
 
     Attributes:
         front_door_share: of the requests that enter the mesh, the share that reaches an origin of the incident, 0..1;
@@ -211,7 +211,7 @@ class Objective:
 
     @property
     def kind(self) -> str:
-        """What it promises: ``availability`` or ``latency``."""
+        """The promise: ``availability`` or ``latency``."""
         return "availability" if self.latency_seconds is None else "latency"
 
     @property
@@ -293,7 +293,7 @@ class Watched:
 
 
 class MuteOrigin(StrEnum):
-    """Where a mute was set, and can be removed."""
+    """The place where a mute was set, and can be removed."""
 
     API = "api"
     SETTINGS = "settings"
@@ -364,7 +364,7 @@ class Reconstruction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The cluster's verdict on one snapshot.
+    """The verdict on one snapshot.
 
     Attributes:
         sequence: counted snapshots of this mesh, this one included.

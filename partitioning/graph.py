@@ -54,7 +54,7 @@ def symmetric_csr(num_nodes: int, edge_index: IntArray, edge_weight: FloatArray)
 
 
 def induced_subgraph(nodes: IntArray, num_nodes: int, edge_index: IntArray, edge_weight: FloatArray) -> SymmetricGraph:
-    """The symmetric graph of ``nodes`` (their order gives the new positions) and the edges between them."""
+    """Return the symmetric graph of ``nodes`` (their order gives the new positions) and the edges between them."""
     position = np.full(num_nodes, -1, dtype=np.int64)
     position[nodes] = np.arange(len(nodes))
     index = position[edge_index]

@@ -39,7 +39,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionPlan:
-    """How a mesh of N services and E calls is cut.
+    """The division of a mesh of N services and E calls into parts.
 
     Attributes:
         parts: the parts; none has more core services than the limit.

@@ -30,7 +30,7 @@ def rebalance(
     scratch now. An unchanged mesh keeps ``old`` itself.
 
     Args:
-        old: plan of the previous mesh; the arguments after ``kept`` are those of :func:`partitioning.plan.plan`.
+        old: plan of the previous mesh; arguments after ``kept`` as in :func:`~partitioning.plan.plan`.
         kept: int ``[N]``, old position of each service of the new mesh, -1 if it is new.
         factor: how much worse is clearly worse, at least 1.
 

@@ -63,7 +63,7 @@ PREPARE, SCORE, GATHER, DECIDE, STORE = "prepare", "score", "gather", "decide", 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a mesh is scored.
+    """The options for scoring a mesh.
 
     Attributes:
         window_size: W, snapshots kept.
@@ -187,7 +187,7 @@ class StageRunner(Protocol):
 
 
 def stage_span(stage: str, function: Callable[..., Any] | None = None) -> AbstractContextManager[Span]:
-    """The span of a stage, or of one function that it calls."""
+    """Return the span of a stage, or of one function that it calls."""
     names: dict[str, Any] = {"code.function.name": function.__qualname__} if function is not None else {}
     return span(stage, **names)
 
@@ -237,7 +237,7 @@ async def run_stages(
 
 
 def with_memory(prepared: PreparedSnapshot, memory: IncidentMemory) -> PreparedSnapshot:
-    """A prepared snapshot with another memory of incidents, for the verdict of another model."""
+    """Return a prepared snapshot with another memory of incidents, for the verdict of another model."""
     return replace(prepared, mesh=replace(prepared.mesh, state=replace(prepared.mesh.state, memory=memory)))
 
 
@@ -263,7 +263,7 @@ async def judge(
 def advance(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> tuple[Verdict, Mesh]:
-    """The verdict of a snapshot and the mesh after it; errors as in :func:`run_stages`."""
+    """Return a snapshot's verdict and the mesh after it; raises as :func:`run_stages` does."""
     results = advance_in_detail(checkpoint, mesh, snapshot, options, counted=counted)
     return results.verdict, results.mesh
 
@@ -277,13 +277,13 @@ def advance_in_detail(
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
 ) -> StageResults:
-    """As :func:`advance`, with the results of the stages. ``events`` as in :func:`run_stages`."""
+    """Run :func:`run_stages` in this thread."""
     stages = run_stages(LocalRunner(checkpoint), mesh, snapshot, options, counted=counted, events=events)
     return run_now(stages)
 
 
 def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, as the stages of a :class:`LocalRunner` never do."""
+    """Return the result of a coroutine that never waits, as the stages of a :class:`LocalRunner` never do."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -293,7 +293,7 @@ def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_in_pool(pool: Executor, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of stages that never wait, run in one thread of a pool."""
+    """Run stages that never wait in one thread of a pool."""
     context = copy_context()  # names the mesh in logs, and carries the span
     return await asyncio.get_running_loop().run_in_executor(pool, lambda: context.run(lambda: run_now(stages())))
 
@@ -305,7 +305,7 @@ def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snap
 def prepare(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> PreparedSnapshot:
-    """Deviations of the whole mesh, its plan, and the inputs of the network."""
+    """Compute the whole mesh's deviations, its plan, and the network's inputs."""
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
     partition_plan, sample = _plan(mesh, state, options), sample_services(state)
     whole = whole_mesh(state, observation, sample)
@@ -330,7 +330,7 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
 
 
 def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
-    """One task for each part of the plan, with the services that its core depends on."""
+    """Return one task for each part of the plan, with the services that its core depends on."""
     partition_plan = _plan_of(prepared)
     if len(partition_plan.parts) == 1:
         return (replace(prepared.whole, topology=None),)  # a replica would have to receive it with every snapshot
@@ -344,7 +344,7 @@ def replay(
     steps: Steps,
     options: Options,
 ) -> MeshState:
-    """The state after some snapshots whose verdicts are known, bit for bit as :func:`advance` left it with the same
+    """Return the state after snapshots with known verdicts, bit for bit as :func:`advance` left it with the same
     options. It does not score, so it takes a fraction of the time."""
     for snapshot, memory in steps:
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
@@ -359,8 +359,8 @@ def replayer(checkpoint_of: Callable[[str], Checkpoint], settings: Settings) -> 
 def _learn(
     checkpoint: Checkpoint, state: MeshState, snapshot: MeshSnapshot, options: Options, *, counted: bool
 ) -> tuple[Observation, MeshState]:
-    """The snapshot against the mesh's past, and the state that has learned from it. The memory of incidents is brought
-    up to the time of the snapshot; its verdict is still to come."""
+    """Return the snapshot against the mesh's past, and the state that has learned from it. The memory of incidents is
+    brought up to the time of the snapshot; its verdict is still to come."""
     keep, keep_versions = options.policy.change_memory, options.policy.version_memory
     memory = state.memory.advance_changes(snapshot.changes, keep, options.window_size + keep, keep_versions)
     active = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
@@ -477,7 +477,7 @@ def _gather(
 
 
 def embed(checkpoint: Checkpoint, state: MeshState, options: Options) -> tuple[MeshSnapshot, Array]:
-    """The newest snapshot of a state, and the embeddings ``[N, D]`` of its services.
+    """Return a state's newest snapshot, and the embeddings ``[N, D]`` of its services.
 
     They are those that the services would have if the same values came again in the next snapshot. So they need
     nothing but the stored state, and every session computes the same ones.
@@ -491,12 +491,12 @@ def embed(checkpoint: Checkpoint, state: MeshState, options: Options) -> tuple[M
 
 
 def plan_of(mesh: Mesh, options: Options) -> PartitionPlan:
-    """The plan that the mesh was last cut by; made again if it is not known."""
+    """Return the plan that the mesh was last cut by, made again if it is not known."""
     return mesh.plan or _plan(mesh, mesh.state, options)
 
 
 def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
-    """The mesh after its verdict."""
+    """Return the mesh after its verdict."""
     state = mesh.state
     if not counted:
         memory = state.memory.learn_baseline(memory)
@@ -506,7 +506,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
 
 
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
-    """The same plan if the topology has not changed; else a plan with local changes."""
+    """Return the same plan if the topology has not changed, else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
         return mesh.plan
     weight = np.exp(state.edge_filters[SLOW_CENTRE, :, RATE].astype(np.float64))
@@ -519,7 +519,7 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
 
 
 def _positions(before: Sequence[str], names: Sequence[str]) -> IntArray:
-    """Where each service stood ``before``, ``[N]``; -1 if it is new."""
+    """Return each service's position ``before``, ``[N]``; -1 if it is new."""
     positions = np.arange(len(names))
     if names[: len(before)] == before:  # as long as no service is forgotten; far faster than by name
         positions[len(before) :] = -1
@@ -535,8 +535,8 @@ def _plan_of(prepared: PreparedSnapshot) -> PartitionPlan:
 
 
 def _returned(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
-    """The services whose embeddings are needed outside their part: those with a call to or from another part, and the
-    sample for the reconstruction loss."""
+    """Return the services whose embeddings are needed outside their part: those with a call to or from another part,
+    and the sample for the reconstruction loss."""
     state = prepared.mesh.state
     is_returned = np.zeros(len(state.node_ids), bool)
     is_returned[prepared.sample] = True
@@ -545,7 +545,7 @@ def _returned(prepared: PreparedSnapshot) -> NDArray[np.bool_]:
 
 
 def _returned_embeddings(prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> tuple[IntArray, Array]:
-    """The row of each service ``[N]`` among the returned embeddings (-1: it has none), and these ``[B, D]``."""
+    """Return each service's row ``[N]`` among the returned embeddings (-1: it has none), and these ``[B, D]``."""
     place, is_returned = np.full(len(prepared.mesh.state.node_ids), -1), _returned(prepared)
     offset = 0
     for s in scores:
@@ -583,7 +583,7 @@ def _task(
 
 
 def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
-    """What the reconstruction loss needs, of a mesh whose parts have all answered."""
+    """Return the inputs of the reconstruction loss, for a mesh whose parts have all answered."""
     state, crossing = prepared.mesh.state, _plan_of(prepared).crossing
     observed = state.edge_index, prepared.observation.edge_present, calibrated.mesh_scores.structure
     services = np.float32(max(len(state.node_ids), 1))

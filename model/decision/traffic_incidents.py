@@ -151,8 +151,8 @@ def _follow(
 
 
 def _severity(change: TrafficChange) -> Severity:
-    """A surge is a notice, or minor if it is gross; a loss is critical for the mesh, and major or minor for a part of
-    it."""
+    """Return the severity: a surge is a notice, or minor if it is gross; a loss is critical for the mesh, and major or
+    minor for a part of it."""
     if change.is_surge:
         return Severity.MINOR if change.is_gross else Severity.NOTICE
     if change.scope == MESH:

@@ -51,7 +51,7 @@ AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neigh
 def build_verdict(
     meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, context: VerdictContext
 ) -> tuple[Verdict, IncidentMemory]:
-    """The verdict of one snapshot.
+    """Build the verdict of one snapshot.
 
     Returns:
         The verdict and what alerting remembers next. There is no incident while the mesh warms up.

@@ -18,7 +18,7 @@ CONSTANT_SECONDS, CONSTANT_SNAPSHOTS = 1500.0, 20  # likewise
 
 @dataclass(frozen=True, slots=True)
 class DataQuality:
-    """What is measured badly at the newest snapshot.
+    """Series that are measured badly at the newest snapshot.
 
     Attributes:
         missing: share of the services without a metric, and of the calls, by the names of ``populations.py``.

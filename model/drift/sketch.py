@@ -1,4 +1,4 @@
-"""What drift is measured from: bounded histograms of one mesh, about 30 kB for a mesh of any size.
+"""The data from which drift is measured: bounded histograms of one mesh, about 30 kB for a mesh of any size.
 
 Every five minutes the values of a snapshot are counted. Every six hours the counts become a block, which is compared
 with the same hours of the days before, and then becomes part of their average. So the daily curve is in both, and a new

@@ -1,4 +1,4 @@
-"""Which share of a caller's errors and of its time its calls explain, call by call.
+"""The shares of a caller's errors and time that its calls explain, call by call.
 
 A failing service raises the error rate of each caller by its calls per request times the rise of their error rate, and
 the caller's latency by its calls per request times the rise of theirs. What is left over is the caller's own doing.

@@ -1,4 +1,4 @@
-"""What calls share that are slow or fail on the way, and calls that are repeated because they fail.
+"""Common causes of calls that are slow or fail on the way, and calls that are repeated because they fail.
 
 What a call takes beyond what its callee takes is lost on the way, and so is the share of its requests that fail
 although the callee answers. Such a fault belongs to what all affected calls share: their caller, their callee, or a
@@ -33,8 +33,8 @@ Floats = NDArray[np.float64]
 
 
 class Shared(IntEnum):
-    """What the calls of a common cause share. Of two that explain as many calls, the first one here is the cause: what
-    all callers of a service see is evidence about this service anyway."""
+    """The end that the calls of a common cause share. Of two that explain as many calls, the first one here is the
+    cause: what all callers of a service see is evidence about this service anyway."""
 
     NOTHING = 0
     CALLEE = 1
@@ -49,7 +49,7 @@ SYMPTOMS = (P50, ERROR)
 
 @dataclass(frozen=True)
 class CommonCauses:
-    """What the calls that are lost on the way share.
+    """The common causes of calls that are lost on the way.
 
     Attributes:
         latency, errors: int64 ``[E]``, :class:`Shared` of each call, for both symptoms.

@@ -91,7 +91,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What there is to say about M candidates.
+    """The explanation of M candidates.
 
     Attributes:
         reasons: the strongest series of each, strongest first.

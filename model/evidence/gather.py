@@ -45,7 +45,7 @@ from model.verdict import Silence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The M candidates with the most evidence, and what the meta-model needs to know about the other services.
+    """The M candidates with the most evidence, and the inputs of the meta-model about the other services.
 
     Attributes:
         names: ids of the candidates, worst first.
@@ -89,7 +89,7 @@ MAX_CANDIDATES = 256
 
 
 class Scores(NamedTuple):
-    """How much attention each of N services needs.
+    """The attention that each of N services needs.
 
     Attributes:
         page: ``[N]`` page score.

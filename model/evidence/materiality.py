@@ -1,4 +1,4 @@
-"""How much a deviation matters: rare alone is not enough.
+"""The materiality of a deviation: rare alone is not enough.
 
 A deviation matters by the harm that it can do. Latency has to rise by a share of what is usual, and by an amount that a
 user notices: the floor of the policy, for each request of the caller that waits, and a share of what a request takes

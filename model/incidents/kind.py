@@ -1,4 +1,4 @@
-"""The kind of an incident: what is wrong with its first suspect, by its reasons at the peak."""
+"""The kind of an incident: the problem of its first suspect, by its reasons at the peak."""
 
 from collections.abc import Set as AbstractSet
 
@@ -93,8 +93,9 @@ def _kind_of(suspect: Suspect) -> IncidentKind:
 
 
 def _is_scarce(fact: Reason, load: float) -> bool:
-    """Whether a service uses more of a resource than its requests explain. With fewer requests than usual, each one has
-    a larger share of the work that is always done. What rises towards its limit is scarce whatever the requests."""
+    """Return whether a service uses more of a resource than its requests explain. With fewer requests than usual, each
+    one has a larger share of the work that is always done. What rises towards its limit is scarce whatever the
+    requests."""
     if fact.metric in EXHAUSTED or fact.forecast is not None:
         return True
     if fact.metric == "cpu_per_request" and load < 1:

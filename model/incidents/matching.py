@@ -90,7 +90,7 @@ CLEAR_SHARE = 0.5  # root-cause score from which the first suspect is the culpri
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Where a group probably starts.
+    """The service where a group probably starts.
 
     Attributes:
         service: empty if that is not clear.

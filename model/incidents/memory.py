@@ -1,4 +1,4 @@
-"""What alerting remembers about a mesh from one snapshot to the next."""
+"""The memory of alerting about a mesh, from one snapshot to the next."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
@@ -28,7 +28,7 @@ REMEMBERED = 50  # past incidents that feedback can refer to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentMemory:
-    """What alerting remembers about a mesh.
+    """The memory of alerting about a mesh.
 
     Attributes:
         scores, times: mesh scores without alerts, and when (Unix, s), oldest first.

@@ -35,7 +35,7 @@ _Z99 = _NORMAL.inv_cdf(0.99)
 
 
 class Spent(NamedTuple):
-    """What an incident has spent of one objective's budget.
+    """An incident's part of one objective's budget.
 
     Attributes:
         usual: requests/s before the incident.
@@ -133,7 +133,7 @@ def slow_share(median: float | None, high: float | None, limit: float) -> float:
 
 
 def _measure(snapshot: MeshSnapshot, service: str, metric: NodeMetric) -> float | None:
-    """A metric of a service; None if it is not measured."""
+    """Return a service's metric; None if it is not measured."""
     try:
         row = snapshot.node_ids.index(service)
     except ValueError:

@@ -230,7 +230,7 @@ class OpenIncident:
 
     @property
     def shows_nothing(self) -> bool:
-        """Whether the newest snapshot has no evidence of it."""
+        """True if the newest snapshot has no evidence of it."""
         return self.quiet > 0 or self.unseen > 0
 
     @property

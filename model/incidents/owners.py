@@ -1,4 +1,4 @@
-"""Who owns which service: by the patterns of the settings, else by the policies of the snapshot."""
+"""Owners of services: by the settings' patterns, else by the snapshot's policies."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ class Owners:
         self._of_policies = {policy.service: policy.owner for policy in policies if policy.owner is not None}
 
     def find(self, service: str) -> Owner | None:
-        """The owner of a service, by its id; None if it has none."""
+        """Return a service's owner by its id; None if it has none."""
         if self._of_patterns:
             for name in {readable(service): None, service: None}:  # settings may have either
                 if (match := self._pattern.fullmatch(name)) and match.lastindex:
@@ -43,7 +43,7 @@ def _compile(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def add_owners(verdict: Verdict, owners: Owners) -> Verdict:
-    """The verdict with the owners of its suspects, and the teams of its incidents."""
+    """Return the verdict with its suspects' owners and its incidents' teams."""
     return replace(
         verdict,
         suspects=tuple(_own(suspect, owners) for suspect in verdict.suspects),

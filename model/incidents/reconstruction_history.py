@@ -38,7 +38,7 @@ MIN_VARIANCE = 1e-8  # of the mean embedding, by dimension
 
 @dataclass(frozen=True, slots=True)
 class ReconstructionHistory:
-    """What is remembered about the mesh as a whole, of snapshots without alerts.
+    """The history of the mesh as a whole, from snapshots without alerts.
 
     Attributes:
         model: digest of the weights. Other weights have other losses and embeddings, so they start a new history.

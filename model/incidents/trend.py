@@ -1,4 +1,4 @@
-"""Whether an open incident gets worse: the course of its strongest reason over the last minutes.
+"""The trend of an open incident: the course of its strongest reason over the last minutes.
 
 The reason is the first one of the first suspect that the snapshots measure. Its excess is how far the metric is from
 the expected value, in the direction of the reason. The snapshots since the incident began, at most ``MAX``, are split

@@ -30,7 +30,7 @@ NON_CALLS = 5  # weight of the non-calls, and sampled non-calls for each call; a
 
 @dataclass(frozen=True, slots=True)
 class ReconstructionInput:
-    """What the loss of a whole mesh needs from its parts.
+    """The inputs of a whole mesh's loss, from its parts.
 
     Attributes:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.

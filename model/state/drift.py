@@ -1,4 +1,4 @@
-"""How the drift sketch of a state takes in a snapshot, and judges a block that is complete."""
+"""Updates of a state's drift sketch: a snapshot is counted, and a complete block is judged."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,7 +41,7 @@ TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exc
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What the weights say about training.
+    """The part of the weights that describes training.
 
     Attributes:
         node_rate, edge_rate: float32 ``[exposures, scales, channels]``, how often a channel enters its shipped tail.

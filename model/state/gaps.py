@@ -1,4 +1,4 @@
-"""The interval between snapshots, and what a gap makes old."""
+"""The interval between snapshots, and the effects of a gap."""
 
 from dataclasses import replace
 

@@ -25,7 +25,7 @@ from model.state.traffic import EntryTraffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshState:
-    """What is known about a mesh between two snapshots.
+    """The state of a mesh between two snapshots.
 
     Attributes:
         node_ids: N known services, in the order they were first seen; absent ones stay for W snapshots.

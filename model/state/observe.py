@@ -131,7 +131,7 @@ def observe(
 
 
 class _Masks(NamedTuple):
-    """What the R rows of a table learn from a snapshot.
+    """Masks of the R rows of a table that learn from a snapshot.
 
     Attributes:
         exposure: int64 ``[R]`` to planned changes, see ``change_impact.py``.
@@ -146,7 +146,7 @@ class _Masks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Lessons:
-    """What the services ``[N]`` and calls of a mesh learn from a snapshot, and why.
+    """Masks of the services ``[N]`` and calls that learn from a snapshot, with the reasons.
 
     Attributes:
         changed: with a planned change, or new, and deviating since then at most.

@@ -29,7 +29,7 @@ SOLE_SHARE = 0.7  # of a destination's usual requests, from which its own rate c
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Which services and calls of a mesh a snapshot shows.
+    """The services and calls of a mesh that a snapshot shows.
 
     Attributes:
         measured: bool ``[N]``: at least one of the service's own metrics is observed.

@@ -1,4 +1,4 @@
-"""What follows from the calls of a mesh: which of them a service attends to, and their order.
+"""Everything that follows from a mesh's calls: the attended ones of each service, and their order.
 
 Calls change rarely, and everything here is computed once for as long as they stay the same. A :class:`Topology` is
 known to be of a mesh by its arrays themselves, not by their contents: states never change an array in place.
