@@ -1,4 +1,4 @@
-"""A period that Prometheus does not answer is shown as far as it is stored."""
+"""What is stored of a period is shown even if Prometheus does not answer."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
