@@ -18,7 +18,7 @@ from model.state.traffic import EntryTraffic
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import Mesh
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
+from serve_app.stores.cache import SNAPSHOTS_PER_ESTIMATE, CachedMesh, MeshCache, size_bytes
 from serve_app.stores.opening import open_store
 from tests.builders import Clock
 from tests.serve_app.stores.test_steps import Session, busy_mesh
@@ -79,6 +79,16 @@ def test_the_size_of_a_mesh_counts_every_part_of_it() -> None:
     }
     for name, part in parts.items():
         assert size_bytes(Mesh(replace(MeshState(), **{name: part}))) > size_bytes(Mesh()) + 60_000, name
+
+
+def test_the_size_of_a_mesh_is_estimated_again_now_and_then() -> None:
+    cache, sizes = MeshCache(2**30), []
+    for sequence in range(1, SNAPSHOTS_PER_ESTIMATE + 1):
+        grown = mesh(1000 * sequence)
+        cache.put("shop", replace(grown, mesh=replace(grown.mesh, state=replace(grown.mesh.state, sequence=sequence))))
+        sizes.append(cache.bytes)
+    assert sizes[0] == sizes[-2] == size_bytes(mesh(1000).mesh)
+    assert sizes[-1] == size_bytes(mesh(1000 * SNAPSHOTS_PER_ESTIMATE).mesh)
 
 
 def test_meshes_that_push_in_turn_do_not_displace_each_other() -> None:
