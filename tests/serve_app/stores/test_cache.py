@@ -82,13 +82,14 @@ def test_the_size_of_a_mesh_counts_every_part_of_it() -> None:
 
 
 def test_the_size_of_a_mesh_is_estimated_again_now_and_then() -> None:
-    cache, sizes = MeshCache(2**30), []
+    cache, meshes, sizes = MeshCache(2**30), [], []
     for sequence in range(1, SNAPSHOTS_PER_ESTIMATE + 1):
         grown = mesh(1000 * sequence)
-        cache.put("shop", replace(grown, mesh=replace(grown.mesh, state=replace(grown.mesh.state, sequence=sequence))))
+        meshes.append(replace(grown, mesh=replace(grown.mesh, state=replace(grown.mesh.state, sequence=sequence))))
+        cache.put("shop", meshes[-1])
         sizes.append(cache.bytes)
-    assert sizes[0] == sizes[-2] == size_bytes(mesh(1000).mesh)
-    assert sizes[-1] == size_bytes(mesh(1000 * SNAPSHOTS_PER_ESTIMATE).mesh)
+    assert sizes[0] == sizes[-2] == size_bytes(meshes[0].mesh)
+    assert sizes[-1] == size_bytes(meshes[-1].mesh)
 
 
 def test_meshes_that_push_in_turn_do_not_displace_each_other() -> None:
