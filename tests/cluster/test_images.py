@@ -145,8 +145,8 @@ def test_images_and_the_sidecar_run_existing_commands() -> None:
         command = get_command(app)
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
-        given = command.make_context(program, words).params
-        if changed := given["settings"]:
-            settings = load(overrides=overrides(changed))
+        options = command.make_context(program, words).params
+        if assignments := options["assignments"]:
+            settings = load(overrides=overrides(assignments))
             assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", int(port))
             assert str(settings.store.path) == folder

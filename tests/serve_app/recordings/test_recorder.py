@@ -77,8 +77,8 @@ def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
         (["score", "out/shop", "--from", "2026-01-01"], "--from"),
         (["score", "--from", "yesterday", "--prometheus", "http://127.0.0.1:1"], "yesterday"),
         (["score", "--from", "2026-01-01"], "--prometheus"),
-        (["doctor", "--source", "shop"], "meshes of the settings"),
-        (["record", "out/live"], "meshes of the settings"),
+        (["doctor", "--source", "shop"], "meshes in the settings"),
+        (["record", "out/live"], "meshes in the settings"),
     ],
 )
 def test_missing_options_are_named(arguments: list[str], message: str) -> None:
