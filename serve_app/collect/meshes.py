@@ -33,12 +33,12 @@ class CollectedMesh:
 
     def __init__(
         self,
-        name: str,
-        settings: MeshSettings,
         collector: CollectorSettings,
         sessions: Sessions,
         ownership: Ownership,
         replay_thread: Executor,
+        name: str,
+        settings: MeshSettings,
     ) -> None:
         self._name, self._settings, self._collector = name, settings, collector
         self._sessions, self._ownership, self._replay_thread = sessions, ownership, replay_thread
@@ -74,7 +74,7 @@ class CollectedMesh:
         await self._sessions.push(self._name, snapshot, events)
 
     async def _read_past(self, after: float) -> float | None:
-        """Push the mesh's past after a Unix time. Returns that of the newest pushed snapshot; None: none was pushed."""
+        """Push the mesh's past after a Unix time. Returns the time of the newest pushed snapshot, or None."""
         step = max(STEP_SECONDS, self._collector.interval_seconds)
         replay = Replay(
             self._name,
@@ -116,10 +116,10 @@ class CollectedMeshes:
         leases: Leases | None,
     ) -> None:
         self.settings = dict(meshes)
-        self._collector, self._sessions = collector, sessions
         self._ownership = Ownership(meshes, leases, lambda mesh: self._meshes[mesh].state.pack())
-        self._replay_thread = ThreadPoolExecutor(1, "replay")
-        self._meshes = {mesh: self._open(mesh) for mesh in meshes}
+        replay_thread = ThreadPoolExecutor(1, "replay")
+        self._open = partial(CollectedMesh, collector, sessions, self._ownership, replay_thread)
+        self._meshes = {name: self._open(name, mesh) for name, mesh in meshes.items()}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by mesh
 
     @property
@@ -134,15 +134,12 @@ class CollectedMeshes:
 
     def states(self) -> list[CollectorState]:
         """The state of each mesh, as its owner last reported it."""
-        notes = {mesh: self._ownership.note_of(mesh) for mesh in self._meshes}
-        return [
-            self._meshes[mesh].state if note is None else CollectorState.unpack(note) for mesh, note in notes.items()
-        ]
+        notes = [(mesh, self._ownership.note_of(name)) for name, mesh in self._meshes.items()]
+        return [mesh.state if note is None else CollectorState.unpack(note) for mesh, note in notes]
 
     def add(self, mesh: str, settings: MeshSettings) -> None:
         """Collect one more mesh from now on."""
-        self.settings[mesh] = settings
-        self._meshes[mesh] = self._open(mesh)
+        self._meshes[mesh], self.settings[mesh] = self._open(mesh, settings), settings
         self._ownership.add(mesh)
         self._tasks[mesh] = self._meshes[mesh].start()
 
@@ -159,7 +156,3 @@ class CollectedMeshes:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self._ownership.end()
-
-    def _open(self, mesh: str) -> CollectedMesh:
-        settings, threads = self.settings[mesh], self._replay_thread
-        return CollectedMesh(mesh, settings, self._collector, self._sessions, self._ownership, threads)

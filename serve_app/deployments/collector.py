@@ -101,7 +101,7 @@ class Collector:
         self._meshes = CollectedMeshes(settings.collected, settings.collector, self._sessions, leases)
         self._connected = ConnectedMeshes(settings, self._meshes, self._sessions)
         self._past = PastQueue(self._meshes.settings, settings.collector)
-        self._tasks: list[asyncio.Task[None]] = []  # beside those of the meshes
+        self._tasks: list[asyncio.Task[None]] = []  # beside the tasks of the meshes
         self.__del__ = self.close  # for Serve; Python itself would call the class's method, and await nothing
 
     async def check_health(self) -> None:
