@@ -161,6 +161,22 @@ PRIVATE_PARTS = {
     ),
     "serve_app/runtime/reporting.py": ("ray.serve._private.replica",),
 }
+# Functions of the collector and the deployments that may use the default executor. All work of a process shares its
+# threads, so another function is a decision: work that holds a thread for long, or must not wait, has its own threads.
+DEFAULT_EXECUTOR = {
+    "serve_app/collect/kubernetes/watch.py": {"_watch"},
+    "serve_app/collect/loop.py": {"_collect"},
+    "serve_app/collect/tools/request.py": {"ask"},
+    "serve_app/deployments/collector.py": {"connect"},
+    "serve_app/deployments/http/bodies.py": {"_read", "read_metrics"},
+    "serve_app/deployments/http/routes/views.py": {"graph"},
+    "serve_app/deployments/scoring/meta.py": {"decide"},
+    "serve_app/deployments/scoring/replicas.py": {"_score_again", "decide", "run"},
+    "serve_app/deployments/session/api.py": {"call"},
+    "serve_app/deployments/session/mesh_session.py": {"check_health", "delete", "ready"},
+    "serve_app/deployments/session/reader.py": {"new_verdicts"},
+    "serve_app/deployments/session/service_graphs.py": {"add"},
+}
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in a string
 
@@ -262,6 +278,23 @@ def reads_of_the_environment(name: str, tree: ast.Module) -> Found:
             yield node.lineno, node.attr
 
 
+def uses_of_the_default_executor(name: str, tree: ast.Module) -> Found:
+    """Functions that call ``to_thread``, or ``run_in_executor`` without the executor of an object."""
+    allowed = DEFAULT_EXECUTOR.get(name, set())
+    if name.startswith(("serve_app/collect/", "serve_app/deployments/")):
+        yield from ((at, function) for at, function in default_executor(tree) if function not in allowed)
+
+
+def default_executor(tree: ast.Module) -> Found:
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                method = ast.unparse(call.func).split(".")[-1]
+                is_own = method == "run_in_executor" and isinstance(call.args[0], ast.Attribute)
+                if method in ("to_thread", "run_in_executor") and not is_own:
+                    yield call.lineno, function.name
+
+
 def unsafe_calls(name: str, tree: ast.Module) -> Found:
     calls = ((node.lineno, ast.unparse(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call))
     yield from ((at, what) for at, what in calls if what in UNSAFE)
@@ -288,6 +321,7 @@ RULES = [
     names_of_what_ray_keeps_to_itself,
     imports_of_pyg_at_module_level,
     reads_of_the_environment,
+    uses_of_the_default_executor,
     unsafe_calls,
     names_that_say_nothing,
 ]
@@ -312,6 +346,11 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         for last in (part.split(".py")[0].split(".")[-1] for part in parts):
             assert last in source, name
             assert last in explained, last
+
+
+def test_each_function_that_may_use_the_default_executor_does() -> None:
+    for name, functions in DEFAULT_EXECUTOR.items():
+        assert {function for _, function in default_executor(parse(ROOT / name))} == functions, name
 
 
 @pytest.mark.parametrize(
@@ -361,6 +400,13 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         (imports_out_of_room, "serve_app/stores/records.py", "import pytest"),
         (imports_of_pyg_at_module_level, "model/x.py", "from torch_geometric.data import Data"),
         (reads_of_the_environment, "model/x.py", "import os\nx = os.environ['X']"),
+        (uses_of_the_default_executor, "serve_app/collect/x.py", "async def f():\n    await asyncio.to_thread(poll)"),
+        (uses_of_the_default_executor, "serve_app/collect/loop.py", "async def run(self):\n    await to_thread(poll)"),
+        (
+            uses_of_the_default_executor,
+            "serve_app/deployments/x.py",
+            "async def f():\n    await loop.run_in_executor(None, poll)",
+        ),
         (unsafe_calls, "model/x.py", "x = torch.load(path)"),
         (unsafe_calls, "model/x.py", "from pickle import loads"),
         (unsafe_calls, "model/x.py", "x = np.load(path, allow_pickle=True)"),

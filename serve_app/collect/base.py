@@ -1,4 +1,4 @@
-"""The interfaces of snapshot sources, and the result of a poll."""
+"""The interfaces of snapshot sources, the result of a poll, and the interface of sessions, which get the snapshots."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from serve_app.plugins import O, Plugin
 from serve_app.settings import CollectorSettings
 
 if TYPE_CHECKING:  # sources of other packages need none of these
+    from model.verdict import ClusterEvent
     from serve_app.collect.prometheus.client import QueryAnswer
     from serve_app.collect.prometheus.frames import DroppedSeries
     from serve_app.collect.prometheus.pods import PodCoverage
@@ -134,3 +135,33 @@ class SourcePlugin(Plugin[O]):
     """A source that settings can choose, provided by a package as an entry point of ``tagae.sources``."""
 
     open: Callable[[O, CollectorSettings], LiveSource]  # all meshes share one interval and deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a mesh's collector continues.
+
+    Attributes:
+        at: Unix time of the newest snapshot with a verdict; None: there is none.
+        reads_past: whether to read a new mesh's past, or the rest of it. A mesh whose state was damaged is watched
+            again at once, since people may be waiting for an incident to end.
+    """
+
+    at: float | None
+    reads_past: bool
+
+
+class Sessions(Protocol):
+    """The sessions that own meshes. Each method raises the service's error if it refuses, or does not answer."""
+
+    async def push(self, mesh: str, snapshot: MeshSnapshot, events: "tuple[ClusterEvent, ...]") -> None:
+        """Push a live snapshot, with the Events about its services."""
+
+    async def replay(self, mesh: str, snapshot: MeshSnapshot) -> None:
+        """Push a snapshot of the past."""
+
+    async def resume(self, mesh: str) -> Resume:
+        """Where to continue with a mesh. Waits until it is known."""
+
+    async def connections(self) -> dict[str, str]:
+        """Prometheus URL by mesh, of the meshes that were connected on the page."""

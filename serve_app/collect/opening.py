@@ -1,10 +1,11 @@
-"""Opens a mesh's source: its Prometheus, or the source that another package provides."""
+"""Opens a mesh's source: its Prometheus, or the source that another package provides. Polls it outside the loop."""
 
 from collections.abc import Iterator
-from datetime import datetime
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.collect.base import LiveSource, Poll, SourcePlugin
+from serve_app.collect.base import LiveSource, Poll, PollSource, SourcePlugin
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource
@@ -60,6 +61,20 @@ def open_past(mesh: MeshSettings, collector: CollectorSettings, step: float) -> 
     if mesh.other_source is None:
         return PastSource(mesh, collector, step, RANGE_WITHIN_SECONDS)
     return _open_other(mesh.other_source, mesh, collector)
+
+
+def poll_once(mesh: MeshSettings, collector: CollectorSettings, within: float) -> Poll:
+    """Poll a mesh's Prometheus like the collector's loop. Each of up to two polls takes up to ``within`` s."""
+    at = datetime.now(UTC) - timedelta(seconds=collector.behind_seconds)
+    with closing(MeshSource(mesh, collector.model_copy(update={"deadline_seconds": within}))) as source:
+        return poll_in_time(source, at, collector)
+
+
+def poll_in_time(source: PollSource, at: datetime, collector: CollectorSettings) -> Poll:
+    """Poll an instant. If its data arrive late, poll an earlier instant."""
+    poll = source.poll(at)
+    late = poll.behind_seconds - collector.behind_seconds
+    return source.poll(at - timedelta(seconds=late)) if late > 0 else poll
 
 
 def _open_other(kind: str, mesh: MeshSettings, collector: CollectorSettings) -> OtherSource:

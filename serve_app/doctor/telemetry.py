@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from model.incidents.owners import Owners
 from model.names import list_first
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Finding, Outcome, Poll, Role
-from serve_app.collect.opening import open_source
+from serve_app.collect.opening import open_source, poll_in_time
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.groups import label_values
@@ -130,12 +130,9 @@ def check_telemetry(
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at)
     with closing(MeshSource(mesh, collector)) as source:
-        poll = source.poll(at)
-        if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
-            at -= timedelta(seconds=poll.behind_seconds - collector.behind_seconds)
-            poll = source.poll(at)
-        signals = _signal_sources(source, at)
-        more = (*_gaps(source, at), *(() if poll.snapshot else _jobs(source, at)))
+        poll = poll_in_time(source, at, collector)
+        signals = _signal_sources(source, poll.at)
+        more = (*_gaps(source, poll.at), *(() if poll.snapshot else _jobs(source, poll.at)))
     kinds = [name.removesuffix(SUFFIX) for name in source.dialect.names] if source.dialect else []
     address = "" if "?" in mesh.prometheus_url else mesh.prometheus_url  # its parameters may hold a secret
     findings = (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot, SignalKind
 from model.state.mesh_state import MeshState
 from serve_app.api.views import Deviations
+from serve_app.stores.history_files import PastSeries
 from serve_app.stores.numbered import NumberedRows
 from serve_app.stores.scored_snapshot import StoredVerdict
-from serve_app.web.period import Subject
+from serve_app.web.period import RangeSteps, Subject
+
+if TYPE_CHECKING:  # sessions do not query Prometheus
+    from serve_app.collect.prometheus.past import PastSnapshots
 
 
 class _ListedSuspect(msgspec.Struct):
@@ -121,6 +125,16 @@ def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray
             observed = snapshot.node_observed[row] if of_service else snapshot.edge_observed[row]
             table[t] = np.where(observed, values, np.float32(np.nan))
     return table if is_known else None
+
+
+def past_series(past: "PastSnapshots", subject: Subject) -> tuple[RangeSteps, PastSeries]:
+    """Return the steps of a period in Prometheus, and the subject's metrics in it, which have no scores."""
+    steps = RangeSteps(past.step_seconds, past.begin + np.arange(past.count) * np.float64(past.step_seconds))
+    values = metric_table(past.snapshots, subject)
+    if values is None:
+        return steps, PastSeries.join(subject.metrics, [])
+    times = np.array([snapshot.observed_at.timestamp() for snapshot in past.snapshots])
+    return steps, PastSeries(subject.metrics, times, values, np.full(len(times), np.nan, np.float32))
 
 
 def metric_tables(

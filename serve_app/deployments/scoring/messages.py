@@ -1,5 +1,4 @@
-"""Messages from sessions and scorers to the ingress and the collector. They have their own file because these do not
-need torch."""
+"""Messages from sessions and scorers to the ingress. They have their own file because it does not need torch."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,20 +19,6 @@ class SnapshotAnswer:
     verdict: bytes
     seconds: dict[str, float] = field(default_factory=dict)
     retries: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Where a mesh's collector continues.
-
-    Attributes:
-        at: Unix time of the newest snapshot with a verdict; None: there is none.
-        reads_past: whether to read a new mesh's past, or the rest of it. A mesh whose state was damaged is watched
-            again at once, since people may be waiting for an incident to end.
-    """
-
-    at: float | None
-    reads_past: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import ScoringDocument
 from serve_app.api.views import plan_document
-from serve_app.deployments.scoring.messages import Resume
+from serve_app.collect.base import Resume
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
