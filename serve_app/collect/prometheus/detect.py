@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -57,10 +58,9 @@ class MeshSource:
         clock: Clock = time.time,
         evaluator: Evaluator | None = None,
     ) -> None:
-        self._close: Callable[[], None] = lambda: None
+        self._client: Prometheus | None = None
         if evaluator is None:
-            evaluator = client = open_prometheus(mesh)
-            self._close = client.close
+            evaluator = self._client = open_prometheus(mesh)
         self._evaluator = evaluator
         self._mesh, self._collector = mesh, collector
         self._origin, self._match = mesh.endpoint(mesh.prometheus_url).origin, Match(mesh.match)
@@ -70,8 +70,9 @@ class MeshSource:
         self._service_count = 0  # number of services in the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._detected_at = datetime.min.replace(tzinfo=UTC)
+        self._open = partial(DialectReader, evaluator, self._cluster, collector, mesh.cluster_label)
         dialect = configured_dialect(mesh)
-        self._reader = self._open(dialect) if dialect else None  # None: no dialect is known yet
+        self._reader = self._open(dialect, self._surveyor.plan) if dialect else None  # None: no dialect is known yet
 
     @property
     def dialect(self) -> Dialect | None:
@@ -85,18 +86,18 @@ class MeshSource:
 
     def poll(self, at: datetime) -> Poll:
         if self._reader is None:
-            dialect, answers = self._detect(at)
-            if dialect is None:
+            reader, answers = self._detect(at)
+            if reader is None:
                 return Poll(at, None, answers, why=self._explain_undetected(answers, at))
-            self._reader = self._open(dialect)
-            return self._poll(self._reader, at)
+            return self._poll(reader, at)
         poll = self._poll(self._reader, at)
         is_lost = poll.snapshot is None and not poll.failures
         reader = self._detect_again(self._reader, at, SOON_SECONDS if is_lost else AGAIN_SECONDS)
         return self._poll(reader, at) if reader and is_lost else poll
 
     def close(self) -> None:
-        self._close()
+        if self._client is not None:
+            self._client.close()
 
     def _poll(self, reader: DialectReader, at: datetime) -> Poll:
         """Survey the series, and poll an instant. If many services are missing, survey again."""
@@ -120,53 +121,40 @@ class MeshSource:
         self, look: Callable[[Dialect, Dialect, datetime], bool], reader: DialectReader, at: datetime
     ) -> DialectReader | None:
         """Survey the series. Returns the reader that follows the new plan; None if nothing has changed."""
-        is_changed = look(reader.dialect, reader.classic, at)
-        survey = self._surveyor.survey
-        if survey is not None and survey.is_native not in (None, reader.is_native):
-            is_changed = True
-            reader = self._open(reader.classic, is_native=bool(survey.is_native), before=reader)
-            self._surveyor.look(reader.dialect, reader.classic, at, 0.0)
+        surveyor, is_changed = self._surveyor, look(reader.dialect, reader.classic, at)
+        if surveyor.survey is not None and surveyor.survey.is_native not in (None, reader.is_native):
+            is_changed, is_native = True, bool(surveyor.survey.is_native)
+            reader = self._open(reader.classic, surveyor.plan, is_native=is_native, before=reader)
+            surveyor.look(reader.dialect, reader.classic, at, 0.0)
         if not is_changed:
             return None
-        clusters = self._surveyor.survey.clusters if self._surveyor.survey else None
+        clusters = surveyor.survey.clusters if surveyor.survey else None
         read = clusters.read if clusters else ()
         if read != self._clusters_read:  # other clusters have other services
             self._clusters_read, self._cluster.workloads = read, None
-            reader = self._open(reader.classic, is_native=reader.is_native)
-        reader.follow(self._surveyor.plan)
+            reader = self._open(reader.classic, surveyor.plan, is_native=reader.is_native)
+        reader.follow(surveyor.plan)
         self._reader = reader
         return reader
 
-    def _open(self, dialect: Dialect, *, is_native: bool = False, before: DialectReader | None = None) -> DialectReader:
-        label, plan = self._mesh.cluster_label, self._surveyor.plan
-        return DialectReader(
-            self._evaluator,
-            dialect,
-            self._cluster,
-            plan,
-            self._collector,
-            label,
-            is_native=is_native,
-            before=before,
-        )
-
-    def _detect(self, at: datetime) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
-        """Detect the kind of a mesh that is not known yet."""
+    def _detect(self, at: datetime) -> tuple[DialectReader | None, Mapping[Role, QueryAnswer]]:
+        """Detect the kind of a mesh that is not known yet. Returns its reader, or None, and the queries' results."""
         within = self._collector.deadline_seconds
         dialect, answers = detect_dialect(self._evaluator, at, within, self._match)
         if dialect is None and self._match:  # the survey says what is wrong with the matchers
             dialect, answers = detect_dialect(self._evaluator, at, within)
-        self._detected_at = at if dialect else self._detected_at
-        return dialect, answers
+        if dialect is not None:
+            self._detected_at, self._reader = at, self._open(dialect, self._surveyor.plan)
+        return self._reader, answers
 
     def _explain_undetected(self, answers: Mapping[Role, QueryAnswer], at: datetime) -> str:
-        within, match, other = self._collector.deadline_seconds, self._match, ""
+        within, match, hint = self._collector.deadline_seconds, self._match, ""
         if not any(answer.failed for answer in answers.values()):
             reason = find_other_spellings(self._evaluator, [*KNOWN.values()], at, within)
             if reason := reason or find_late(self._evaluator, at, within, match):
                 return reason
-            other = find_other_requests(self._evaluator, [*KNOWN.values()], at, within)
-        return _detection_problem(answers, self._origin, match, other)
+            hint = find_other_requests(self._evaluator, [*KNOWN.values()], at, within)
+        return _detection_problem(answers, self._origin, match, hint)
 
     def _detect_again(self, reader: DialectReader, at: datetime, apart: float) -> DialectReader | None:
         """Detect the kind of mesh again unless the settings name it, or the last time was less than ``apart`` s ago.
@@ -196,9 +184,9 @@ class MeshSource:
             ", ".join(sorted(new_kinds)),
             "have more" if has_series else "have ended",
         )
-        old, new = current.serves, dialect.serves
-        keeps_names = old and new and old.labels == new.labels  # of workloads' services
-        self._reader = self._open(dialect, before=reader if keeps_names else None)
+        query, next_query = current.serves, dialect.serves
+        keeps_names = query and next_query and query.labels == next_query.labels  # of workloads' services
+        self._reader = self._open(dialect, self._surveyor.plan, before=reader if keeps_names else None)
         self._surveyor.forget()
         return self._reader
 

@@ -1,7 +1,7 @@
 """A mesh's past from its Prometheus: snapshots of a period from range queries.
 
-It uses the collector's queries and the code that reads their answers; only the client differs. The client sends each
-query once for the whole period, and answers the period's instants from the result. Rates are over the whole step
+It uses the collector's queries and the code that reads their answers; only the evaluator differs. It sends each query
+once for the whole period, and answers the period's instants from the result. Rates are over the whole step
 between two snapshots, so that nothing between them is left out.
 """
 
@@ -44,8 +44,8 @@ class RangeEvaluator:
         number = self._instants.find(at.timestamp())
         if number is None:
             return self._client.ask(queries, at, within)
-        new_queries = {text: None for text in queries.values() if text not in self._ranges}
-        self._ranges |= self._client.ask_range(new_queries, self._instants, within)
+        new_texts = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
+        self._ranges |= self._client.ask_range(new_texts, self._instants, within)
         return {name: self._ranges[text].at(number) for name, text in queries.items()}
 
 

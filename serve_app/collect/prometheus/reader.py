@@ -52,11 +52,11 @@ class DialectReader:
     def __init__(
         self,
         evaluator: Evaluator,
-        dialect: Dialect,
         cluster: ClusterState,
-        plan: Plan,
         collector: CollectorSettings,
         cluster_label: str,
+        dialect: Dialect,
+        plan: Plan,
         *,
         is_native: bool = False,
         before: "DialectReader | None" = None,
@@ -64,7 +64,6 @@ class DialectReader:
         self._evaluator, self._cluster, self._collector = evaluator, cluster, collector
         self.classic, self.is_native = dialect, is_native
         self.dialect = native(dialect) if is_native else dialect
-        # with clusters in names
         self._dialect = name_clusters_of(self.dialect, cluster_label) if cluster_label else self.dialect
         of_mesh = {"serves": self._dialect.serves, "relays": self._dialect.relays}
         self._queries = {
