@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serve_app.collect.base import Poll
-from serve_app.collect.prometheus import source as source_module
+from serve_app.collect.prometheus import reader
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.rules import recording_rules
@@ -76,7 +76,7 @@ def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, re
         if recorded:
             patch.setattr(Recorded, "dialect", dialect)
             patch.setattr(polls, "Prometheus", Recorded)
-        patch.setattr(source_module, "RECORDED_FROM_CALLS", 1 if recorded else np.inf)
+        patch.setattr(reader, "RECORDED_FROM_CALLS", 1 if recorded else np.inf)
         with polls.open_source(monitor.url, collector, dialect) as source:
             poll = source.poll(at)
     assert poll.snapshot is not None, poll.why

@@ -1,21 +1,14 @@
 """A source that polls a real Prometheus, and the values of its snapshots."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects.shipped import KNOWN
-from serve_app.collect.prometheus.source import PrometheusSource
-from serve_app.net.endpoint import Endpoint
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
 
 
-@contextmanager
-def open_source(url: str, collector: CollectorSettings, dialect: str = "istio") -> Iterator[PrometheusSource]:
-    client = Prometheus(Endpoint(url))
-    with closing(PrometheusSource(client, KNOWN[dialect], MeshSettings(prometheus=url), collector)) as source:
-        yield source
+def open_source(url: str, collector: CollectorSettings, dialect: str = "istio") -> AbstractContextManager[MeshSource]:
+    return closing(MeshSource(MeshSettings(prometheus=url, source=dialect), collector))
 
 
 def rates_of_calls(mesh: MeshSnapshot) -> dict[tuple[str, str], float]:

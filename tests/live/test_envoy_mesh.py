@@ -16,7 +16,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.alerts.annotations import ALERT_NAME
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
@@ -61,7 +61,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
         yield running
 
 
-def open_mesh(mesh: LiveMesh, window: float) -> AbstractContextManager[PrometheusSource]:
+def open_mesh(mesh: LiveMesh, window: float) -> AbstractContextManager[MeshSource]:
     asking = CollectorSettings.model_construct(
         {"interval_seconds", "window_seconds"}, interval_seconds=INTERVAL, window_seconds=window
     )

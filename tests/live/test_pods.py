@@ -9,10 +9,9 @@ import pytest
 
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects.istio import istio
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
 from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines
@@ -348,8 +347,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus
 @pytest.fixture(scope="module")
 def poll(world: tuple[Prometheus, datetime]) -> Poll:
     client, now = world
-    mesh, collector = MeshSettings(prometheus="http://as-given"), CollectorSettings(deadline_seconds=PATIENCE_SECONDS)
-    return PrometheusSource(client, istio(), mesh, collector).poll(now)
+    mesh = MeshSettings(prometheus="http://as-given", source="istio")
+    collector = CollectorSettings(deadline_seconds=PATIENCE_SECONDS)
+    return MeshSource(mesh, collector, evaluator=client).poll(now)
 
 
 @pytest.mark.parametrize("name", CASES)

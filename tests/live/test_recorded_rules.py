@@ -12,7 +12,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.base import Poll
-from serve_app.collect.prometheus import source as source_module
+from serve_app.collect.prometheus import reader
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
@@ -73,7 +73,7 @@ def _value(url: str, query: str) -> float:
 def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
     asking = CollectorSettings(interval_seconds=INTERVAL, window_seconds=WINDOW, deadline_seconds=60.0)
     with pytest.MonkeyPatch.context() as patch, open_source(url, asking) as source:
-        patch.setattr(source_module, "RECORDED_FROM_CALLS", recorded_from_calls)
+        patch.setattr(reader, "RECORDED_FROM_CALLS", recorded_from_calls)
         poll = source.poll(at)
     assert poll.snapshot is not None, poll.why
     return poll

@@ -11,13 +11,13 @@ and a session that has our limits. The session adds what the library lacks:
 
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import compress
 from math import nan
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import numpy as np
@@ -117,8 +117,24 @@ class RangeAnswer:
         return QueryAnswer(Samples([*compress(self.label_sets, present.tolist())], self.values[present, number]))
 
 
+class Evaluator(Protocol):
+    """Evaluates queries at one instant."""
+
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
+        """Evaluate all queries at one instant.
+
+        Args:
+            queries: PromQL by name; the caller chooses the names.
+            within: deadline for all queries together, s. Queries without a result by then are ``late``.
+
+        Returns:
+            A result for each name. A failed query does not affect the others.
+        """
+
+
 class Prometheus:
-    """A client of one Prometheus. Queries run in a few threads; a thread ends soon after its query's deadline.
+    """A client of one Prometheus, an :class:`Evaluator`. Queries run in a few threads; a thread ends soon after its
+    query's deadline.
 
     Args:
         at_once: concurrent queries.
@@ -155,15 +171,6 @@ class Prometheus:
         self._running: set[Future[QueryAnswer]] = set()
 
     def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
-        """Evaluate all queries at one instant.
-
-        Args:
-            queries: PromQL by name; the caller chooses the names.
-            within: deadline for all queries together, s. Queries without a result by then are ``late``.
-
-        Returns:
-            A result for each name. A failed query does not affect the others.
-        """
         self._running = {future for future in self._running if not future.done()}
         if len(self._running) >= self._at_once:  # all threads still wait for an earlier poll: do not add more
             return {name: QueryAnswer(failed="busy", detail="earlier queries are still running") for name in queries}
@@ -176,34 +183,11 @@ class Prometheus:
         self._running |= {future for future in futures.values() if not future.done() and not future.cancel()}
         return answers
 
-    def ask_range(self, query: str, instants: Instants, within: float) -> RangeAnswer:
-        """Evaluate a query at many instants.
-
-        Args:
-            instants: at most 11,000, the limit of Prometheus.
-        """
-        begin, end = (datetime.fromtimestamp(at, UTC) for at in (instants.begin, instants.end))
-        step = f"{instants.step:.3f}"
-        try:
-            all_series = self._send(
-                time.monotonic() + within,
-                lambda library, seconds: library.custom_query_range(query, begin, end, step, _limit(seconds), seconds),
-            )
-        except OSError as error:
-            return RangeAnswer(_failed(error))
-        counts = [len(series.values or ()) for series in all_series]
-        points = [point for series in all_series for point in series.values or ()]
-        at = np.array([point.at for point in points], np.float64)  # null becomes NaN
-        number = np.rint((at - instants.begin) / instants.step)
-        is_instant = np.abs(instants.begin + number * instants.step - at) < _TOLERANCE_SECONDS
-        is_instant &= (number >= 0) & (number < instants.count)
-        row = np.repeat(np.arange(len(counts)), counts)[is_instant]
-        cell = row, number[is_instant].astype(np.int64)
-        shape = len(counts), instants.count
-        values, present = np.full(shape, np.nan), np.zeros(shape, bool)
-        values[cell] = np.array([point.value for point in points], np.float64)[is_instant]
-        present[cell] = True
-        return RangeAnswer(QueryAnswer(), [bytes(series.metric) for series in all_series], values, present)
+    def ask_range(self, queries: Collection[str], instants: Instants, within: float) -> dict[str, RangeAnswer]:
+        """Evaluate all queries at many instants: at most 11,000, the limit of Prometheus."""
+        until = time.monotonic() + within
+        futures = {query: self._threads.submit(self._query_range, query, instants, until) for query in queries}
+        return {query: future.result() for query, future in futures.items()}
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -226,6 +210,32 @@ class Prometheus:
         )
         samples = Samples([bytes(series.metric) for series in result], values)
         return QueryAnswer(samples, result.warnings, seconds=time.monotonic() - began)
+
+    def _query_range(self, query: str, instants: Instants, until: float) -> RangeAnswer:
+        if until <= time.monotonic():
+            return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
+        begin, end = (datetime.fromtimestamp(at, UTC) for at in (instants.begin, instants.end))
+        step = f"{instants.step:.3f}"
+        try:
+            all_series = self._send(
+                until,
+                lambda library, seconds: library.custom_query_range(query, begin, end, step, _limit(seconds), seconds),
+            )
+        except OSError as error:
+            return RangeAnswer(_failed(error))
+        counts = [len(series.values or ()) for series in all_series]
+        points = [point for series in all_series for point in series.values or ()]
+        at = np.array([point.at for point in points], np.float64)  # null becomes NaN
+        number = np.rint((at - instants.begin) / instants.step)
+        is_instant = np.abs(instants.begin + number * instants.step - at) < _TOLERANCE_SECONDS
+        is_instant &= (number >= 0) & (number < instants.count)
+        row = np.repeat(np.arange(len(counts)), counts)[is_instant]
+        cell = row, number[is_instant].astype(np.int64)
+        shape = len(counts), instants.count
+        values, present = np.full(shape, np.nan), np.zeros(shape, bool)
+        values[cell] = np.array([point.value for point in points], np.float64)[is_instant]
+        present[cell] = True
+        return RangeAnswer(QueryAnswer(), [bytes(series.metric) for series in all_series], values, present)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
         """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The client

@@ -1,11 +1,13 @@
 """A mesh's resources, planned changes, policies and signals, from kube-state-metrics, cAdvisor and exporters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from model.snapshot import Owner, PlannedChange, ServicePolicy, Signal
 from serve_app.collect.prometheus.keys import Columns, Key
 from serve_app.collect.prometheus.kubernetes import (
+    ANNOTATIONS,
+    AUTOSCALERS,
     CONTROLLERS,
     OWNERS_OF_SERVICES,
     OwnerLabels,
@@ -14,8 +16,9 @@ from serve_app.collect.prometheus.kubernetes import (
     read_owners,
     with_owners,
 )
-from serve_app.collect.prometheus.pods import OWNERS, RESOURCES, PodCoverage, Pods
-from serve_app.collect.prometheus.signals import Queues, by_workload, read_signals
+from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
+from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.signals import Queues, by_workload, read_signals, signal_queries
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState, read_serving
 
 
@@ -37,12 +40,16 @@ class ClusterState:
     """A cluster's state between polls.
 
     Attributes:
+        queries: about Kubernetes and signals, by role.
         workloads: None before the first poll.
         coverage: None: unknown.
     """
 
     def __init__(self, queues: Queues, owner_labels: OwnerLabels) -> None:
         self._queues, self._owner_labels = queues, owner_labels
+        owners = {OWNERS_OF_SERVICES: owner_labels.query()} if owner_labels.exported_labels() else {}
+        resources = USAGE_QUERIES | POD_QUERIES | CONTROLLERS | AUTOSCALERS | ANNOTATIONS
+        self.queries: Mapping[str, Query] = resources | owners | signal_queries(queues)
         self._policies: list[ServicePolicy] = []
         self._owners: dict[str, Owner] = {}
         self.workloads: WorkloadState | None = None

@@ -2,27 +2,33 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from serve_app.collect.base import Poll, Role
-from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
+from serve_app.collect.base import Finding, Poll, Role
+from serve_app.collect.prometheus.client import Evaluator, K, Prometheus, QueryAnswer
+from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.shipped import KNOWN
 from serve_app.collect.prometheus.groups import Clock
+from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Gap, Match, Query, matched_metrics, range_selectors
-from serve_app.collect.prometheus.source import PrometheusSource
-from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
+from serve_app.collect.prometheus.reader import DialectReader
+from serve_app.collect.prometheus.remarks import remark
+from serve_app.collect.prometheus.signals import Queues
+from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, Surveyor
 from serve_app.collect.prometheus.unread import find_other_requests, find_other_spellings
+from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
 from serve_app.settings.roles import SHARES
 
-P = TypeVar("P", bound=Prometheus)
 DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read everything another kind reads, and more
 LATEST_SECONDS = 3600  # how far back to search for samples older than Prometheus' lookback
@@ -37,11 +43,12 @@ class FoundGap(NamedTuple):
     series: int
 
 
-class MeshSource(PrometheusSource):
-    """Polls the snapshots of one configured mesh.
+class MeshSource:
+    """Polls the snapshots of one configured mesh; not thread-safe. Another dialect, form of histograms or set of
+    clusters begins a new reader.
 
     Args:
-        prometheus: client of its Prometheus; None: a client for live data.
+        evaluator: answers its queries; None: a client for live data, which this source closes.
     """
 
     def __init__(
@@ -49,65 +56,127 @@ class MeshSource(PrometheusSource):
         mesh: MeshSettings,
         collector: CollectorSettings,
         clock: Clock = time.time,
-        prometheus: Prometheus | None = None,
+        evaluator: Evaluator | None = None,
     ) -> None:
-        self._origin = mesh.endpoint(mesh.prometheus_url).origin
-        self._match = Match(mesh.match)
-        self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
-        super().__init__(
-            prometheus or open_prometheus(Prometheus, mesh), configured_dialect(mesh), mesh, collector, clock
-        )
+        self._client: Prometheus | None = None
+        if evaluator is None:
+            evaluator = self._client = open_prometheus(mesh)
+        self._evaluator = evaluator
+        self._mesh, self._collector = mesh, collector
+        self._origin, self._match = mesh.endpoint(mesh.prometheus_url).origin, Match(mesh.match)
+        queues, owner_labels = Queues(mesh.queues, mesh.queue_query), OwnerLabels(mesh.team_labels, CONTACT_LABELS)
+        self._cluster = ClusterState(queues, owner_labels)
+        self._surveyor = Surveyor(evaluator, mesh, collector, clock)
+        self._service_count = 0  # number of services in the newest snapshot
+        self._clusters_read: tuple[str, ...] = ()
+        self._detected_at = datetime.min.replace(tzinfo=UTC)
+        self._open = partial(DialectReader, evaluator, self._cluster, collector, mesh.cluster_label)
+        dialect = configured_dialect(mesh)
+        self._reader = self._open(dialect, self._surveyor.plan) if dialect else None  # None: no dialect is known yet
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """The mesh's dialect; None if it is not known yet."""
+        return self._reader.dialect if self._reader else None
+
+    @property
+    def workload_services(self) -> WorkloadServices:
+        """Known services of each workload."""
+        return self._cluster.workloads.services if self._cluster.workloads else {}
 
     def poll(self, at: datetime) -> Poll:
-        if self.dialect is None:
-            return self._detect(at)
-        poll = super().poll(at)
+        if self._reader is None:
+            reader, answers = self._detect(at)
+            if reader is None:
+                return Poll(at, None, answers, why=self._explain_undetected(answers, at))
+            return self._poll(reader, at)
+        poll = self._poll(self._reader, at)
         is_lost = poll.snapshot is None and not poll.failures
-        if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return super().poll(at)
-        return poll
+        reader = self._detect_again(self._reader, at, SOON_SECONDS if is_lost else AGAIN_SECONDS)
+        return self._poll(reader, at) if reader and is_lost else poll
 
-    def _detect(self, at: datetime) -> Poll:
-        """Poll a mesh whose kind is not known yet."""
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _poll(self, reader: DialectReader, at: datetime) -> Poll:
+        """Survey the series, and poll an instant. If many services are missing, survey again."""
+        reader = self._survey(self._surveyor.update, reader, at) or reader
+        poll = reader.poll(at, self._arrival())
+        services = poll.snapshot.num_nodes if poll.snapshot else 0
+        if 2 * services < max(self._service_count, 1):
+            other_reader = self._survey(self._surveyor.look, reader, at)
+            if other_reader is not None:  # the survey has found out why, and what to read instead
+                poll = other_reader.poll(at, self._arrival())
+                services = poll.snapshot.num_nodes if poll.snapshot else 0
+        self._service_count = services or self._service_count
+        behind, survey = self._surveyor.plan.behind_seconds, self._surveyor.survey
+        poll = replace(poll, survey=survey, arrival=self._arrival(), behind_seconds=behind)
+        return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
+
+    def _arrival(self) -> tuple[Finding, ...]:
+        return remark(self._surveyor.survey, self._collector)
+
+    def _survey(
+        self, look: Callable[[Dialect, Dialect, datetime], bool], reader: DialectReader, at: datetime
+    ) -> DialectReader | None:
+        """Survey the series. Returns the reader that follows the new plan; None if nothing has changed."""
+        surveyor, is_changed = self._surveyor, look(reader.dialect, reader.classic, at)
+        if surveyor.survey is not None and surveyor.survey.is_native not in (None, reader.is_native):
+            is_changed, is_native = True, bool(surveyor.survey.is_native)
+            reader = self._open(reader.classic, surveyor.plan, is_native=is_native, before=reader)
+            surveyor.look(reader.dialect, reader.classic, at, 0.0)
+        if not is_changed:
+            return None
+        clusters = surveyor.survey.clusters if surveyor.survey else None
+        read = clusters.read if clusters else ()
+        if read != self._clusters_read:  # other clusters have other services
+            self._clusters_read, self._cluster.workloads = read, None
+            reader = self._open(reader.classic, surveyor.plan, is_native=reader.is_native)
+        reader.follow(surveyor.plan)
+        self._reader = reader
+        return reader
+
+    def _detect(self, at: datetime) -> tuple[DialectReader | None, Mapping[Role, QueryAnswer]]:
+        """Detect the kind of a mesh that is not known yet. Returns its reader, or None, and the queries' results."""
         within = self._collector.deadline_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self._match)
-        if dialect is None and self._match:  # the source says what is wrong with the matchers
-            dialect, answers = detect_dialect(self._prometheus, at, within)
-        if dialect is None:
-            has_failed = any(answer.failed for answer in answers.values())
-            match = self._match
-            unread = "" if has_failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
-            late = "" if has_failed or unread else find_late(self._prometheus, at, within, match)
-            remark = ""
-            if not (has_failed or unread or late):
-                remark = find_other_requests(self._prometheus, [*KNOWN.values()], at, within)
-            reason = unread or late or _detection_problem(answers, self._origin, match, remark)
-            return Poll(at, None, answers, why=reason)
-        self._detected_at = at
-        self.switch(dialect)
-        return super().poll(at)
+        dialect, answers = detect_dialect(self._evaluator, at, within, self._match)
+        if dialect is None and self._match:  # the survey says what is wrong with the matchers
+            dialect, answers = detect_dialect(self._evaluator, at, within)
+        if dialect is not None:
+            self._detected_at, self._reader = at, self._open(dialect, self._surveyor.plan)
+        return self._reader, answers
 
-    def _look_again(self, at: datetime, apart: float) -> bool:
-        """Detect the kind of mesh again unless the last time was less than ``apart`` s ago. Returns whether the kind
-        changed.
+    def _explain_undetected(self, answers: Mapping[Role, QueryAnswer], at: datetime) -> str:
+        within, match, hint = self._collector.deadline_seconds, self._match, ""
+        if not any(answer.failed for answer in answers.values()):
+            reason = find_other_spellings(self._evaluator, [*KNOWN.values()], at, within)
+            if reason := reason or find_late(self._evaluator, at, within, match):
+                return reason
+            hint = find_other_requests(self._evaluator, [*KNOWN.values()], at, within)
+        return _detection_problem(answers, self._origin, match, hint)
+
+    def _detect_again(self, reader: DialectReader, at: datetime, apart: float) -> DialectReader | None:
+        """Detect the kind of mesh again unless the settings name it, or the last time was less than ``apart`` s ago.
+        Returns the reader of another kind; None if the kind is the same.
 
         A mesh keeps its kind while its series exist, so that a second kind of telemetry beside it changes nothing;
         except for a kind that reads everything the present one reads, and more. An ingress controller is added, but
         does not replace a mesh.
         """
-        current = self.dialect
-        if current is None or abs((at - self._detected_at).total_seconds()) < apart:
-            return False
-        dialect, answers = detect_dialect(self._prometheus, at, self._collector.deadline_seconds, self._match)
+        if self._mesh.source != "auto" or abs((at - self._detected_at).total_seconds()) < apart:
+            return None
+        current = reader.dialect
+        dialect, answers = detect_dialect(self._evaluator, at, self._collector.deadline_seconds, self._match)
         if dialect is None or any(answer.failed for answer in answers.values()):
-            return False
+            return None
         self._detected_at = at
         has_series = self._has_requests(current, at)
         new_kinds, old_kinds = _kinds(dialect), _kinds(current)
         if new_kinds <= old_kinds or has_series is None:
-            return False
+            return None
         if has_series and not old_kinds < new_kinds and SUPERSETS.get(current.name) != dialect.name:
-            return False
+            return None
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
             self._origin,
@@ -115,21 +184,24 @@ class MeshSource(PrometheusSource):
             ", ".join(sorted(new_kinds)),
             "have more" if has_series else "have ended",
         )
-        self.switch(dialect)
-        return True
+        query, next_query = current.serves, dialect.serves
+        keeps_names = query and next_query and query.labels == next_query.labels  # of workloads' services
+        self._reader = self._open(dialect, self._surveyor.plan, before=reader if keeps_names else None)
+        self._surveyor.forget()
+        return self._reader
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Return whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
         text = " or ".join(f"count({self._match.apply(selector)})" for selector in selectors)
-        answer = self._prometheus.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
+        answer = self._evaluator.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
         """Evaluate further queries for the doctor, about the mesh or about exporters ``beside`` it."""
-        match = self.plan.exporter_match if beside else self.plan.match
+        match = self._surveyor.plan.exporter_match if beside else self._surveyor.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
-        return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
+        return self._evaluator.ask(texts, at, self._collector.deadline_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
         """Return the configuration gaps of this mesh's sources, or of all sources if none is known. A failed query
@@ -147,8 +219,8 @@ class MeshSource(PrometheusSource):
         return [FoundGap(name[0], gaps[name], count) for name, count in counts.items() if count]
 
 
-def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
-    return kind(
+def open_prometheus(mesh: MeshSettings) -> Prometheus:
+    return Prometheus(
         mesh.endpoint(mesh.prometheus_url), tokens=_token_source(mesh), harmless_warnings=mesh.harmless_warnings
     )
 
@@ -179,14 +251,14 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
 
 
 def detect_dialect(
-    prometheus: Prometheus, at: datetime, within: float, match: Match = EVERYTHING
+    evaluator: Evaluator, at: datetime, within: float, match: Match = EVERYTHING
 ) -> tuple[Dialect | None, Mapping[Role, QueryAnswer]]:
     """Find the first known dialect whose metrics exist, with the ingress controllers that exist beside it.
 
     Returns:
         The dialect, or None; and the results of the queries.
     """
-    answers = prometheus.ask({name: _signature_query(kind, match) for name, kind in KNOWN.items()}, at, within)
+    answers = evaluator.ask({name: _signature_query(kind, match) for name, kind in KNOWN.items()}, at, within)
     present = [kind for name, kind in KNOWN.items() if len(answers[name].samples)]
     mesh = next((kind for kind in present if not kind.front_door), None)
     front_doors = [kind for kind in present if kind.front_door]
@@ -198,7 +270,7 @@ def detect_dialect(
     return dialect, {(DETECTION[0], name): answer for name, answer in answers.items()}
 
 
-def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
+def find_late(evaluator: Evaluator, at: datetime, within: float, match: Match) -> str:
     """Explain why no dialect is found although there was one: its samples have stopped, or arrive later than
     Prometheus' lookback. Empty if there are none in the last hour, or if the query fails."""
     texts = {
@@ -208,7 +280,7 @@ def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match)
         )
         for dialect in KNOWN.values()
     }
-    for series, answer in prometheus.ask(texts, at, within).items():
+    for series, answer in evaluator.ask(texts, at, within).items():
         if len(answer.samples):
             minutes = int(answer.samples.values.min() // 60)
             return (

@@ -1,7 +1,7 @@
 """A mesh's past from its Prometheus: snapshots of a period from range queries.
 
-It uses the collector's queries and the code that reads their answers; only the client differs. The client sends each
-query once for the whole period, and answers the period's instants from the result. Rates are over the whole step
+It uses the collector's queries and the code that reads their answers; only the evaluator differs. It sends each query
+once for the whole period, and answers the period's instants from the result. Rates are over the whole step
 between two snapshots, so that nothing between them is left out.
 """
 
@@ -28,34 +28,28 @@ MAX_PERIODS = 4  # in memory
 RECENT_SECONDS = 300.0  # younger data may still change
 
 
-class RangePrometheus(Prometheus):
-    """A client that answers a period's instants from range queries, and other instants as usual."""
+class RangeEvaluator:
+    """Answers the instants of a range from range queries, and other instants as its client does."""
 
-    _instants = Instants(0.0, 1.0, 0)
-    _ranges: dict[str, RangeAnswer]
+    def __init__(self, client: Prometheus) -> None:
+        self._client = client
+        self.begin(Instants(0.0, 1.0, 0))
 
-    def evaluate_over(self, instants: Instants) -> None:
-        """Set the instants of the period. Call it before the first query."""
-        self._instants, self._ranges = instants, {}
+    def begin(self, instants: Instants) -> None:
+        """Begin another range; the previous one's answers are forgotten."""
+        self._instants = instants
+        self._ranges: dict[str, RangeAnswer] = {}
 
     def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         number = self._instants.find(at.timestamp())
         if number is None:
-            return super().ask(queries, at, within)
-        until = time.monotonic() + within
+            return self._client.ask(queries, at, within)
         new_texts = [text for text in dict.fromkeys(queries.values()) if text not in self._ranges]
-        futures = {text: self._threads.submit(self._fetch, text, until) for text in new_texts}
-        self._ranges |= {text: future.result() for text, future in futures.items()}
+        self._ranges |= self._client.ask_range(new_texts, self._instants, within)
         return {name: self._ranges[text].at(number) for name, text in queries.items()}
 
-    def _fetch(self, text: str, until: float) -> RangeAnswer:
-        seconds = until - time.monotonic()
-        if seconds <= 0:
-            return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
-        return self.ask_range(text, self._instants, seconds)
 
-
-class PastSource(MeshSource):
+class PastSource:
     """Polls past instants of one mesh from range queries. It remembers between ranges what it learned about the mesh.
 
     Args:
@@ -67,13 +61,17 @@ class PastSource(MeshSource):
         changes: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
         if step > collector.window_seconds:
             changes["window_seconds"] = step
-        self._past = open_prometheus(RangePrometheus, mesh)
-        super().__init__(mesh, collector.model_copy(update=changes), prometheus=self._past)
+        self._client = open_prometheus(mesh)
+        self._evaluator = RangeEvaluator(self._client)
+        self._source = MeshSource(mesh, collector.model_copy(update=changes), evaluator=self._evaluator)
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
-        self._past.evaluate_over(instants)
-        yield from map(self.poll, instants.times())
+        self._evaluator.begin(instants)
+        yield from map(self._source.poll, instants.times())
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def count_samples(poll: Poll) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from serve_app.collect.prometheus import clusters as origins
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Evaluator, QueryAnswer
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, SOURCE_CLUSTER, Split, fits, restrict
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
@@ -110,8 +110,8 @@ class Surveyor:
         survey: the newest result; None before the first.
     """
 
-    def __init__(self, prometheus: Prometheus, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:
-        self._prometheus, self._collector, self._clock = prometheus, collector, clock
+    def __init__(self, evaluator: Evaluator, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:
+        self._evaluator, self._collector, self._clock = evaluator, collector, clock
         self._match, self._cluster_label = Match(mesh.match), mesh.cluster_label
         self._looked_at: datetime | None = None  # the last attempt, even if it failed
         self._failures = 0  # in a row
@@ -167,7 +167,7 @@ class Surveyor:
             for selector in range_selectors(dialect.services["requests"].promql)
         )
         # Current data stop before the data of snapshots do.
-        answers = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
+        answers = self._evaluator.ask({"newest": newest}, _newest(at, self._clock()), self._within)
         samples = answers["newest"].samples
         servers = [labels.get(replicas.label, "") for labels in label_values(samples, (replicas.label,))]
         have_stopped = replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True)))
@@ -222,7 +222,7 @@ class Surveyor:
         Raises:
             _QueryFailed: one of the queries failed.
         """
-        answers = self._prometheus.ask(queries, at, self._within) if queries else {}
+        answers = self._evaluator.ask(queries, at, self._within) if queries else {}
         if any(answer.failed for answer in answers.values()):
             raise _QueryFailed
         return answers
@@ -296,11 +296,11 @@ class Surveyor:
         previous, buckets = before.is_native if before else None, count_buckets(classic)
         if buckets is None:
             return None
-        answer = self._prometheus.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
+        answer = self._evaluator.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
         if len(answer.samples) or answer.failed:
             return previous if answer.failed else False
         text = count_native(classic).at(0, match=match)
-        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else previous
+        return True if len(self._evaluator.ask({"native": text}, at, self._within)["native"].samples) else previous
 
 
 class _QueryFailed(Exception):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Evaluator, QueryAnswer
 from serve_app.collect.prometheus.frames import DroppedSeries, read_labels
 from serve_app.collect.prometheus.naming import CALLEE
 from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, escape, matched_metrics, range_selectors
@@ -22,14 +22,14 @@ _OF_MONITORING = "(prometheus|promhttp|alertmanager|grafana|thanos|cortex|vm|api
 MAX_OTHERS = 3
 
 
-def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+def find_other_spellings(evaluator: Evaluator, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Describe metrics of these dialects that are spelled differently, and what to do; empty if there are none, or if
     the query fails."""
     spellings = {
         name: _spellings(name) for dialect in dialects for part in (dialect, *dialect.beside) for name in _metrics(part)
     }
     selector = f'{{__name__=~"{escape("|".join(spellings.values()))}",__name__!~"{"|".join(spellings)}"}}'
-    samples = prometheus.ask({"names": f"topk(1, count by (__name__) ({selector}))"}, at, within)["names"].samples
+    samples = evaluator.ask({"names": f"topk(1, count by (__name__) ({selector}))"}, at, within)["names"].samples
     if not len(samples):
         return ""
     name = read_labels(samples.label_sets[0]).get("__name__", "")
@@ -40,12 +40,12 @@ def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at
     )
 
 
-def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+def find_other_requests(evaluator: Evaluator, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
     """Describe metrics that may count requests but that no source reads, or not with these labels; empty if there are
     none, or if a query fails."""
     selector = f'__name__=~"{_REQUESTS}|{_OF_MESHES}",__name__!~".+_(bucket|sum|created)|{_OF_MONITORING}"'
     query = f"topk({MAX_OTHERS}, count by (__name__) ({{{selector}}}))"
-    answer = prometheus.ask({"names": query}, at, within)["names"]
+    answer = evaluator.ask({"names": query}, at, within)["names"]
     names = sorted(read_labels(label_set).get("__name__", "") for label_set in answer.samples.label_sets)
     readable = [
         (name, text)
@@ -55,20 +55,20 @@ def find_other_requests(prometheus: Prometheus, dialects: Sequence[Dialect], at:
         if name in names
     ]
     if readable:
-        example = _example(prometheus.ask({"example": f"topk(1, {readable[0][0]})"}, at, within)["example"])
+        example = _example(evaluator.ask({"example": f"topk(1, {readable[0][0]})"}, at, within)["example"])
         signatures = dict.fromkeys(EVERYTHING.apply(text) for name, text in readable if name == readable[0][0])
         return f"{example or readable[0][0]}, where a source reads {' or '.join(signatures)}"
     return f"{', '.join(names)}, which no source reads" if names else ""
 
 
-def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
+def find_unfit_series(evaluator: Evaluator, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
     """Return the series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query
     fails."""
     for part in (dialect, *dialect.beside):
         texts = {str(i): f"topk(1, {match.apply(selector)})" for i, selector in enumerate(part.signature)}
         selectors = range_selectors(part.services["requests"].promql)
         texts["read"] = " or ".join(f"count({match.apply(selector)})" for selector in selectors)
-        answers = prometheus.ask(texts, at, within) if selectors else {}
+        answers = evaluator.ask(texts, at, within) if selectors else {}
         read = answers.pop("read", None)
         example = next(filter(None, map(_example, answers.values())), "")
         if read is not None and not read.failed and not len(read.samples) and example:

@@ -25,12 +25,12 @@ from serve_app.alerts.alert import Alert, MeshAlerts
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
-from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.collect.prometheus.client import K, QueryAnswer, Samples
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus.cluster import Cluster, workload_of
-from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 
 CORDONED = 6  # snapshots for which a drained node takes no new pods
 NEAR = 16  # an alert this many snapshots after a nearby change counts as caused by it: twice a slow rollout
@@ -85,8 +85,8 @@ class _OperatedMesh(Simulator):
         return super()._observe(run, *measured)
 
 
-class _Answering(Prometheus):
-    """A Prometheus that answers without a connection."""
+class _Answering:
+    """Evaluates queries without a connection."""
 
     def __init__(self, mesh: IstioMesh) -> None:
         self._mesh = mesh
@@ -94,9 +94,6 @@ class _Answering(Prometheus):
     def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         snapshot = self._mesh.at(at.timestamp())
         return {name: QueryAnswer(self._samples(name, snapshot)) for name in queries}
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
 
     def _samples(self, name: object, snapshot: MeshSnapshot | None) -> Samples:
         is_role = isinstance(name, tuple)  # other queries find nothing: it has no rules
@@ -127,7 +124,8 @@ def simulate_day(
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
     collector = CollectorSettings(interval_seconds=spec.interval_seconds)
-    source = PrometheusSource(_Answering(prometheus), ISTIO, MeshSettings(prometheus="http://as-given"), collector)
+    mesh_settings = MeshSettings(prometheus="http://as-given", source="istio")
+    source = MeshSource(mesh_settings, collector, evaluator=_Answering(prometheus))
     cluster = Cluster(empties)
     seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
     checkpoint, mesh, options, mesh_alerts, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()

@@ -8,10 +8,8 @@ import pytest
 
 from serve_app.collect.loop import CollectorState
 from serve_app.collect.prometheus.client import QueryAnswer
-from serve_app.collect.prometheus.detect import detect_dialect
-from serve_app.collect.prometheus.dialects.shipped import KNOWN
+from serve_app.collect.prometheus.detect import MeshSource, detect_dialect
 from serve_app.collect.prometheus.replies import is_hint, missing_parts
-from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -116,8 +114,8 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
     warnings: list[str] = []
     lost = "store-2 did not answer"
     with standin.start_client(answers_of_a_mesh(warnings)) as prometheus:
-        mesh = MeshSettings(prometheus="http://as-given")
-        source = PrometheusSource(prometheus, KNOWN["opentelemetry"], mesh, CollectorSettings())
+        mesh = MeshSettings(prometheus="http://as-given", source="opentelemetry")
+        source = MeshSource(mesh, CollectorSettings(), evaluator=prometheus)
         polls = []
         for i, said in enumerate(([], [lost], [lost], [lost], [lost], [])):
             warnings[:] = said

@@ -3,14 +3,14 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.client import Instants
-from serve_app.collect.prometheus.past import PastReader, RangePrometheus
+from serve_app.collect.prometheus.client import Instants, Prometheus
+from serve_app.collect.prometheus.past import PastReader, RangeEvaluator
 from serve_app.errors import NoTelemetry
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -37,13 +37,11 @@ def matrix(request: Request) -> None:
 
 
 @contextmanager
-def client(url: str) -> Iterator[RangePrometheus]:
-    prometheus = RangePrometheus(Endpoint(url))
-    prometheus.evaluate_over(Instants(BEGIN, STEP, COUNT))
-    try:
-        yield prometheus
-    finally:
-        prometheus.close()
+def start_range(url: str) -> Iterator[RangeEvaluator]:
+    with closing(Prometheus(Endpoint(url))) as client:
+        evaluator = RangeEvaluator(client)
+        evaluator.begin(Instants(BEGIN, STEP, COUNT))
+        yield evaluator
 
 
 def at(number: float) -> datetime:
@@ -51,8 +49,8 @@ def at(number: float) -> datetime:
 
 
 def test_each_query_is_sent_once_and_answers_every_instant() -> None:
-    with start_server(matrix) as server, client(url_of(server)) as prometheus:
-        answers = [prometheus.ask({"a": "up", "b": "down"}, at(number), 5)["a"] for number in range(COUNT)]
+    with start_server(matrix) as server, start_range(url_of(server)) as evaluator:
+        answers = [evaluator.ask({"a": "up", "b": "down"}, at(number), 5)["a"] for number in range(COUNT)]
         asked = server.asked  # type: ignore[attr-defined]
     assert sorted(one["query"] for one in asked) == ["down", "up"]
     assert {(one["start"], one["end"], one["step"]) for one in asked} == {(f"{BEGIN}", f"{BEGIN + 180}", "60.000")}
@@ -64,15 +62,15 @@ def test_each_query_is_sent_once_and_answers_every_instant() -> None:
 
 
 def test_other_instants_are_queried_alone() -> None:
-    with start_server(matrix) as server, client(url_of(server)) as prometheus:
-        (value,) = prometheus.ask({"a": "up"}, at(-1), 5)["a"].samples.values
+    with start_server(matrix) as server, start_range(url_of(server)) as evaluator:
+        (value,) = evaluator.ask({"a": "up"}, at(-1), 5)["a"].samples.values
     assert value == 9
 
 
 def test_a_failed_range_query_fails_at_every_instant() -> None:
     with start_server(fails(422, "query processing would load too many samples")) as server:
-        with client(url_of(server)) as prometheus:
-            answers = [prometheus.ask({"a": "up"}, at(number), 5)["a"] for number in range(COUNT)]
+        with start_range(url_of(server)) as evaluator:
+            answers = [evaluator.ask({"a": "up"}, at(number), 5)["a"] for number in range(COUNT)]
         assert len(server.asked) <= 2  # type: ignore[attr-defined]
     assert all(one.failed for one in answers)
     assert all("too many samples" in one.detail for one in answers)

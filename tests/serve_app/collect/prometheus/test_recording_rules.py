@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from serve_app.cli import app
 from serve_app.collect.base import Finding, Poll
-from serve_app.collect.prometheus import source
+from serve_app.collect.prometheus import reader
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.dialects.shipped import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
@@ -26,7 +26,7 @@ CONVENTION = re.compile(r"tagae_(service|call|mesh):[a-z]+(_[a-z]+)*:[a-z0-9]+(_
 
 @pytest.fixture(autouse=True)
 def _read_rules_from_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "RECORDED_FROM_CALLS", 50)
+    monkeypatch.setattr(reader, "RECORDED_FROM_CALLS", 50)
 
 
 @pytest.mark.parametrize(
