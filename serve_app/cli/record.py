@@ -12,7 +12,7 @@ from serve_app.cli.options import Assignments, Collected, ConfigFile, Prometheus
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
-    from serve_app.collect.loop import MeshCollector
+    from serve_app.collect.loop import PollLoop
     from serve_app.recordings.segments import Recorder
 
 MAX_MISSED = 40_320  # instants to catch up: a week at 15 s
@@ -43,7 +43,7 @@ def record(
       tagae record out/live --prometheus http://127.0.0.1:9090
       tagae score out/live -o verdicts.jsonl
     """
-    from serve_app.collect.loop import MeshCollector, PollSchedule
+    from serve_app.collect.loop import PollLoop, PollSchedule
     from serve_app.collect.opening import open_source
     from serve_app.errors import Overloaded
     from serve_app.recordings.segments import Recorder
@@ -61,7 +61,7 @@ def record(
                 raise Overloaded(f"expected at most {snapshots} snapshots, got one more; the recording is complete")
             await asyncio.to_thread(recorder.write, snapshot)
 
-        collecting = MeshCollector(name, source, push, schedule)
+        collecting = PollLoop(name, source, push, schedule)
         collecting.begin(began.timestamp() if began else None)
         try:
             with suppress(KeyboardInterrupt):
@@ -71,7 +71,7 @@ def record(
     print_note(f"{folder}: {recorder.written} snapshots written")
 
 
-async def _follow(collecting: "MeshCollector", recorder: "Recorder", count: int | None) -> None:
+async def _follow(collecting: "PollLoop", recorder: "Recorder", count: int | None) -> None:
     """Collect until ``count`` snapshots are written, with a progress bar that shows the last problem."""
     task = asyncio.create_task(collecting.run())
     with bars() as progress_bars:

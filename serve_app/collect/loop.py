@@ -145,8 +145,8 @@ class CollectorState:
         )
 
 
-class MeshCollector:
-    """Collects one mesh.
+class PollLoop:
+    """Polls one mesh at every instant that is due, and pushes its snapshots.
 
     Args:
         push: sends a snapshot to the service; raises the service's error if it is refused.

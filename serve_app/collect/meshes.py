@@ -12,7 +12,7 @@ from itertools import chain
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Sessions
 from serve_app.collect.kubernetes.watch import EventWatch
-from serve_app.collect.loop import CollectorState, MeshCollector, poll_schedule
+from serve_app.collect.loop import CollectorState, PollLoop, poll_schedule
 from serve_app.collect.opening import open_source
 from serve_app.collect.ownership import Leases, Ownership
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource
@@ -44,7 +44,7 @@ class CollectedMesh:
         self._sessions, self._ownership, self._replay_thread = sessions, ownership, replay_thread
         self._is_owner = partial(ownership.is_owner, name)
         self._source = open_source(settings, collector)
-        self._loop = MeshCollector(name, self._source, self._push, poll_schedule(name, collector), self._is_owner)
+        self._loop = PollLoop(name, self._source, self._push, poll_schedule(name, collector), self._is_owner)
         cluster = settings.kubernetes
         self._watch = EventWatch(name, cluster.endpoint, cluster.namespace) if cluster else None
 

@@ -93,7 +93,7 @@ def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
     arguments = ["incidents", "show", "20260101T000000Z-00000000", "--url", service.url]
     result = tagae(*arguments)
     assert result.exit_code == 1
-    assert "expected the id of an incident" in result.stderr
+    assert "incident '20260101T000000Z-00000000': unknown in " in result.stderr
     assert "tagae incidents list --since 90d" in result.stderr
 
 

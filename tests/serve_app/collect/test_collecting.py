@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.collect.base import Finding, Poll
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_schedule
+from serve_app.collect.loop import CollectorState, PollLoop, PollSchedule, poll_schedule
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.errors import (
     InvalidDocument,
@@ -79,8 +79,8 @@ class Service:
         return [one.observed_at.timestamp() for one in self.taken]
 
 
-def run_collector(source: Scripted, service: Service, done: float | None = None) -> MeshCollector:
-    one = MeshCollector("shop", source, service.push, RHYTHM)
+def run_collector(source: Scripted, service: Service, done: float | None = None) -> PollLoop:
+    one = PollLoop("shop", source, service.push, RHYTHM)
     one.begin(done)
     return one
 
@@ -239,7 +239,7 @@ async def test_an_unexpected_error_does_not_end_the_loop(caplog: pytest.LogCaptu
         asked.set()
         raise ZeroDivisionError("ours")
 
-    one = MeshCollector("shop", Scripted(breaks), Service().push, PollSchedule(0.05, 0.0))
+    one = PollLoop("shop", Scripted(breaks), Service().push, PollSchedule(0.05, 0.0))
     running = asyncio.create_task(one.run())
     await asyncio.wait_for(asked.wait(), 5)
     asked.clear()
@@ -282,7 +282,7 @@ async def test_a_collector_that_loses_its_mesh_stops_before_it_pushes() -> None:
         owned.clear()  # another process takes over during a slow poll
         return good_poll(at)
 
-    one = MeshCollector("shop", Scripted(loses), service.push, PollSchedule(0.05, 0.0), lambda: bool(owned))
+    one = PollLoop("shop", Scripted(loses), service.push, PollSchedule(0.05, 0.0), lambda: bool(owned))
     await asyncio.wait_for(one.run(), PATIENCE_SECONDS)
     assert service.taken == []
     assert one.state.polls == {}
@@ -323,7 +323,7 @@ def test_the_newest_instant_is_as_old_as_the_data(*, lag_ends: bool) -> None:
                 lag = 0.0
             await collector.tick(now)
 
-    collector = MeshCollector("shop", Late(), push, replace(RHYTHM, catch_up=20))
+    collector = PollLoop("shop", Late(), push, replace(RHYTHM, catch_up=20))
     asyncio.run(live())
     instants = [one.observed_at.timestamp() for one in taken]
     assert instants == sorted(instants)
@@ -347,7 +347,7 @@ def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixtu
         for step in range(3):
             await collector.tick(NOW + 10 * step)
 
-    collector = MeshCollector("shop", Remarking(), push, RHYTHM)
+    collector = PollLoop("shop", Remarking(), push, RHYTHM)
     asyncio.run(live())
     assert collector.state.remarks == ("2 clusters in this Prometheus; set match",)
     assert collector.state.problem == ""
@@ -361,7 +361,7 @@ async def test_the_past_of_a_new_mesh_comes_before_its_first_live_snapshot() -> 
         read.append(len(service.taken))
         return newest() - 2 * RHYTHM.interval_seconds
 
-    one = MeshCollector("shop", source, service.push, RHYTHM)
+    one = PollLoop("shop", source, service.push, RHYTHM)
     one.begin(None, read_past)
     await one.tick(NOW)
     assert not read  # a source that does not answer now has no past, either
@@ -377,7 +377,7 @@ async def test_a_mesh_whose_past_cannot_be_read_begins_with_the_present() -> Non
         return None
 
     service = Service()
-    one = MeshCollector("shop", Scripted(), service.push, RHYTHM)
+    one = PollLoop("shop", Scripted(), service.push, RHYTHM)
     one.begin(None, read_past)
     await one.tick(NOW)
     await one.tick(NOW)

@@ -17,7 +17,7 @@ from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.collect.base import Poll
-from serve_app.collect.loop import MeshCollector, PollSchedule
+from serve_app.collect.loop import PollLoop, PollSchedule
 from serve_app.collect.ownership import Ownership
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer
@@ -248,11 +248,11 @@ async def test_two_collectors_that_both_push_count_each_instant_once(
 ) -> None:
     runner = LocalRunner(load())
 
-    def collector(session: MeshSteps, load: float) -> MeshCollector:
+    def collector(session: MeshSteps, load: float) -> PollLoop:
         async def push(snapshot: MeshSnapshot) -> None:
             await session.push(NextSnapshot("shop", pack_snapshot(snapshot)), Options(), runner)
 
-        return MeshCollector("shop", Reading(load), push, SCHEDULE)
+        return PollLoop("shop", Reading(load), push, SCHEDULE)
 
     ours, theirs = (collector(session, 100.0 + i) for i, session in enumerate(sessions))
     for i in range(20):
