@@ -189,6 +189,7 @@ class MeshRepository:
         return CachedMesh.in_full(after, revision, before.history_end)
 
     def delete(self, mesh: str) -> None:
+        self.cached.drop(mesh)
         if not self._store.delete(mesh):
             raise _unknown_mesh(mesh)
 

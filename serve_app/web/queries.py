@@ -60,10 +60,10 @@ class PageQueries:
     ``owner_patterns`` returns the owner patterns in a mesh's settings.
     """
 
-    def __init__(self, store: StateStore, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
+    def __init__(self, store: StateStore, meshes: MeshRepository, owner_patterns: OwnerPatterns) -> None:
         self._store, self._meshes = store, meshes
         self._past = PastQueries(store, meshes)
-        self._owner_patterns = owner_patterns or (lambda _: ())
+        self._owner_patterns = owner_patterns
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:

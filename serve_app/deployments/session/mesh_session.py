@@ -267,7 +267,6 @@ class MeshSession:
             UnknownMesh: there is none.
         """
         async with self._steps.lock(mesh):
-            self._meshes.cached.drop(mesh)
             self._scorings.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self.api.call("pages", "forget", mesh)

@@ -255,7 +255,6 @@ def test_the_unfinished_block_is_read_from_the_window(whole: Watched, recording:
 
 
 def test_a_deleted_mesh_starts_without_history(whole: Watched, recording: list[MeshSnapshot]) -> None:
-    whole.meshes.cached.drop("shop")
     whole.meshes.delete("shop")
     assert whole.store.history_sizes("shop") == {}
     whole.see("shop", recording[:50])
