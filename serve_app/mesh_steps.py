@@ -35,8 +35,8 @@ from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunne
 from serve_app.stores.archive import archive_updates, pack_document, unpack_document
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.documents import Connections
-from serve_app.stores.history_writer import HistoryLimit, HistoryWriter
-from serve_app.stores.records import ArchivedIncident
+from serve_app.stores.history_writer import HistoryWriter
+from serve_app.stores.records import ArchivedIncident, HistoryLimit
 from serve_app.stores.repository import MeshRepository, is_compaction_due
 from serve_app.stores.scored_snapshot import StoredVerdict, drift_gauges
 from serve_app.stores.state_store import StateStore
@@ -312,7 +312,7 @@ class MeshSteps:
             interval=state.interval_seconds,
             drift=drift_gauges(state.drift),
         )
-        incidents = archive_updates(self._store, push.mesh, verdict, record, state, window_size)
+        incidents = archive_updates(self._store, push.mesh, verdict, record, state.window, window_size)
         stored_mesh = self._meshes.append(
             push.mesh, entry, results.mesh, snapshot, push.content, record, incidents, keep=window_size
         )

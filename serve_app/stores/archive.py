@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
-from model.state.mesh_state import MeshState
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import ActionKind
@@ -102,16 +101,20 @@ def unpack_json(content: bytes) -> bytes:
 
 
 def archive_updates(
-    store: StateStore, mesh: str, verdict: VerdictDocument, record: StoredVerdict, state: MeshState, keep: int
+    store: StateStore,
+    mesh: str,
+    verdict: VerdictDocument,
+    record: StoredVerdict,
+    snapshots: Sequence[MeshSnapshot],
+    keep: int,
 ) -> tuple[ArchivedIncident, ...]:
-    """Return the incidents to write with a verdict; ``record`` is its stored form, ``state`` the mesh's state after
-    it."""
+    """Return the incidents to write with a verdict; ``record`` is its stored form, ``snapshots`` the mesh's window."""
     names = _due(verdict, store.open_incidents(mesh), keep)
     if not names:
         return ()
     # If another session has deleted the mesh, there are no verdicts, and the write raises StoreConflict.
     verdicts = map(StoredVerdict.unpack, store.verdicts(mesh, None, keep))
-    window = match_verdicts(state.window, [*verdicts, record])
+    window = match_verdicts(snapshots, [*verdicts, record])
     updates: dict[str, ArchivedIncident] = {}
     for name in names:
         if (incident := archive(name, window, verdict.sequence, store.incident(mesh, name))) is not None:

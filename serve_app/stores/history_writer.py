@@ -7,8 +7,8 @@ three hours are over, their minutes are joined to rows of ten minutes, which are
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +29,10 @@ from serve_app.stores.history_files import (
     read_files,
     write_file,
 )
-from serve_app.stores.records import ChunkKey, HistoryUpdate
+from serve_app.stores.records import ChunkKey, HistoryLimit, HistoryUpdate
 from serve_app.stores.rows import ONE_STEP, time_of
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, match_verdicts
 from serve_app.stores.state_store import StateStore
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryLimit:
-    """How long each mesh's history keeps rows of each length. Beyond ``max_bytes``, the oldest files are deleted."""
-
-    minutes: timedelta
-    ten_minutes: timedelta
-    max_bytes: int
 
 
 class HistoryWriter:

@@ -32,8 +32,8 @@ from serve_app.stores.history_files import (
     seconds,
 )
 from serve_app.stores.history_reader import HistoryReader, HistorySpan
-from serve_app.stores.history_writer import FileUpdater, HistoryLimit, block_seconds
-from serve_app.stores.records import ChunkKey
+from serve_app.stores.history_writer import FileUpdater, block_seconds
+from serve_app.stores.records import ChunkKey, HistoryLimit
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched

@@ -69,7 +69,7 @@ class Watched:
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             stored = StoredVerdict(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             packed = pack_snapshot(snapshot)
-            incidents = archive_updates(self.store, mesh, verdict, stored, step.mesh.state, window)
+            incidents = archive_updates(self.store, mesh, verdict, stored, step.mesh.state.window, window)
             known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, stored, incidents, keep=window)
             known = self._history.write(mesh, self.meshes.compact(mesh, known, window), window) if tidies else known
             self.meshes.cached.put(mesh, known)
