@@ -43,7 +43,7 @@ def measure(
     with closing(open_store(StoreSettings(path=directory))) as store:
         checkpoint = load()
         replay = replayer(Weights(checkpoint).of, Settings())
-        steps = MeshSteps(MeshRepository(store, cache, replay))
+        steps = MeshSteps(store, MeshRepository(store, cache, replay))
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
             content = pack_snapshot(snapshot)

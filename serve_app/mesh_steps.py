@@ -27,16 +27,23 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.errors import BaselineTooLate, CorruptState, StoreConflict, UnknownIncident, UnknownMesh
 from serve_app.observability import spans
 from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
+from serve_app.stores.archive import archive_updates, pack_document, unpack_document
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.documents import Connections
-from serve_app.stores.repository import Change, Incident, MeshRepository
+from serve_app.stores.history_writer import HistoryWriter
+from serve_app.stores.records import ArchivedIncident, HistoryLimit
+from serve_app.stores.repository import MeshRepository, is_compaction_due
 from serve_app.stores.scored_snapshot import StoredVerdict, drift_gauges
+from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
+Incident = ArchivedIncidentDocument | None
+Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # returns both after it, and a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +84,20 @@ class MeshSteps:
     All but a push raise ``UnknownMesh`` for a mesh that has no verdict.
 
     Args:
+        store: of the ``meshes``.
+        history: limits of each mesh's history; None: no history is written.
         on_change: called with the name of a mesh that a person has changed.
     """
 
-    def __init__(self, meshes: MeshRepository, on_change: Callable[[str], None] = lambda mesh: None) -> None:
-        self._meshes = meshes
+    def __init__(
+        self,
+        store: StateStore,
+        meshes: MeshRepository,
+        history: HistoryLimit | None = None,
+        on_change: Callable[[str], None] = lambda mesh: None,
+    ) -> None:
+        self._store, self._meshes = store, meshes
+        self._history = HistoryWriter(store, history)
         self._on_change = on_change
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tidying: set[str] = set()
@@ -111,18 +127,21 @@ class MeshSteps:
     async def tidy(self, mesh: str, entry: CachedMesh, options: Options) -> None:
         """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same. If the
         store cannot be written, a later push does it."""
-        if mesh in self._tidying or not self._meshes.is_tidying_due(entry, options.window_size):
+        keep = options.window_size
+        if mesh in self._tidying or not (is_compaction_due(entry, keep) or self._history.is_due(entry, keep)):
             return
         self._tidying.add(mesh)
         try:  # pushes go on meanwhile
-            after = await asyncio.to_thread(self._meshes.tidy, mesh, entry, options.window_size)
+            after = await asyncio.to_thread(
+                lambda: self._history.write(mesh, self._meshes.compact(mesh, entry, keep), keep)
+            )
         finally:
             self._tidying.discard(mesh)
         async with self.lock(mesh):
             newest = self._meshes.cached.get(mesh)
             if newest is not None and newest.full == entry.full:
                 self._meshes.cached.put(mesh, replace(newest, full=after.full, history_end=after.history_end))
-        await asyncio.to_thread(self._meshes.store.tidy)
+        await asyncio.to_thread(self._store.tidy)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace a mesh's state, and return the result of ``change``."""
@@ -203,13 +222,26 @@ class MeshSteps:
         """Change a state and an archived incident (None: no incident), and return the result."""
 
         async def step() -> T:
-            entry, result = await asyncio.to_thread(self._meshes.change, mesh, incident, change)
+            entry, result = await asyncio.to_thread(self._apply, mesh, incident, change)
             self._meshes.cached.put(mesh, entry)
             return result
 
         result = await self._step(mesh, step)
         self._on_change(mesh)
         return result
+
+    def _apply(self, mesh: str, incident: str | None, change: Change[T]) -> tuple[CachedMesh, T]:
+        """Apply a change, and store state and incident in one write; if both stay the same, nothing is written."""
+        entry = self._meshes.load(mesh)
+        record = None if incident is None else self._store.incident(mesh, incident)
+        before = None if record is None else unpack_document(record.document)
+        state, after, result = change(entry.mesh.state, before)
+        updates: tuple[ArchivedIncident, ...] = ()
+        if record is not None and after is not None and after != before:
+            updates = (replace(record, document=pack_document(after)),)
+        if state is not entry.mesh.state or updates:
+            entry = self._meshes.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)), updates)
+        return entry, result
 
     async def _step(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
         async with self.lock(mesh):
@@ -247,11 +279,11 @@ class MeshSteps:
             )
             spans.annotate(status=results.verdict.status.value)
             document, stored_mesh = await runner.run(
-                STORE, self._store, push, entry, snapshot, results, options.window_size, start
+                STORE, self._store_verdict, push, entry, snapshot, results, options.window_size, start
             )
         return PushResult(document, (results, stored_mesh))
 
-    def _store(
+    def _store_verdict(
         self,
         push: NextSnapshot,
         entry: CachedMesh,
@@ -280,8 +312,9 @@ class MeshSteps:
             interval=state.interval_seconds,
             drift=drift_gauges(state.drift),
         )
+        incidents = archive_updates(self._store, push.mesh, verdict, record, state.window, window_size)
         stored_mesh = self._meshes.append(
-            push.mesh, entry, results.mesh, snapshot, push.content, verdict, record, keep=window_size
+            push.mesh, entry, results.mesh, snapshot, push.content, record, incidents, keep=window_size
         )
         return document, stored_mesh
 
@@ -289,9 +322,9 @@ class MeshSteps:
         """The mesh before the snapshot, or the verdict if the snapshot was pushed before."""
         entry = self._meshes.get(push.mesh)
         if not entry.revision:
-            if push.is_connected and push.mesh not in Connections(self._meshes.store).all():
+            if push.is_connected and push.mesh not in Connections(self._store).all():
                 raise UnknownMesh(f"mesh {push.mesh!r}: it was deleted while its Prometheus was read; connect it again")
-            self._meshes.store.check_room(push.mesh)
+            self._store.check_room(push.mesh)
         if not push.is_counted or not _is_repeat(snapshot, entry):
             return entry
         # Another session may have deleted or evicted the mesh that is in memory here.

@@ -109,7 +109,7 @@ async def _measure(
     checkpoint: Checkpoint, window: Sequence[MeshSnapshot], mesh_options: Options, settings: Settings, store: StateStore
 ) -> Speed:
     replay = replayer(lambda _: checkpoint, settings)
-    steps = MeshSteps(MeshRepository(store, MeshCache(settings.serve.session_memory_bytes), replay))
+    steps = MeshSteps(store, MeshRepository(store, MeshCache(settings.serve.session_memory_bytes), replay))
     interval = _interval(window)
     passes, pushes, json_times, arrow_times = [], [], [], []
     deadline = time.perf_counter() + MAX_SECONDS

@@ -7,8 +7,7 @@ from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
 from serve_app.stores.audit import AuditLog
-from serve_app.stores.history import HistoryLimit
-from serve_app.stores.records import Retention
+from serve_app.stores.records import HistoryLimit, Retention
 from serve_app.stores.state_store import StateStore
 
 ARCHIVE_BYTES = 64 * 2**20  # per mesh; when full, the least severe, then the oldest incidents are deleted

@@ -28,7 +28,8 @@ from serve_app.api.subject import likely_suspects
 from serve_app.api.views import Deviations
 from serve_app.stores.history_files import round_metrics
 from serve_app.stores.records import ArchivedIncident
-from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, match_verdicts
+from serve_app.stores.state_store import StateStore
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots before an incident
@@ -99,7 +100,34 @@ def unpack_json(content: bytes) -> bytes:
     return zlib.decompress(content)
 
 
-def due(verdict: VerdictDocument, open_incidents: Mapping[str, int], window_size: int) -> list[str]:
+def archive_updates(
+    store: StateStore,
+    mesh: str,
+    verdict: VerdictDocument,
+    record: StoredVerdict,
+    snapshots: Sequence[MeshSnapshot],
+    keep: int,
+) -> tuple[ArchivedIncident, ...]:
+    """Return the incidents to write with a verdict; ``record`` is its stored form, ``snapshots`` the mesh's window."""
+    names = _due(verdict, store.open_incidents(mesh), keep)
+    if not names:
+        return ()
+    # If another session has deleted the mesh, there are no verdicts, and the write raises StoreConflict.
+    verdicts = map(StoredVerdict.unpack, store.verdicts(mesh, None, keep))
+    window = match_verdicts(snapshots, [*verdicts, record])
+    updates: dict[str, ArchivedIncident] = {}
+    for name in names:
+        if (incident := archive(name, window, verdict.sequence, store.incident(mesh, name))) is not None:
+            updates[name] = incident
+    for incident in [incident for incident in updates.values() if incident.until is not None]:
+        into = _merged_into(incident.id, window)
+        home = None if into is None else updates.get(into) or store.incident(mesh, into)
+        if home is not None and (merged_home := _merge_actions(home, incident)) is not home:
+            updates[home.id] = merged_home
+    return tuple(updates.values())
+
+
+def _due(verdict: VerdictDocument, open_incidents: Mapping[str, int], window_size: int) -> list[str]:
     """Return the ids of the incidents to write with a verdict: new and ended ones, and open ones now and then.
 
     Args:
@@ -174,7 +202,7 @@ def archive(
     )
 
 
-def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedIncident:
+def _merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedIncident:
     """Add people's actions on an incident to the one into which it merged. An incident whose level was accepted did not
     merge: it ended."""
     document, actions = unpack_document(home.document), unpack_document(merged.document).actions
@@ -186,7 +214,7 @@ def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedI
     return replace(home, document=pack_document(document.model_copy(update={"actions": actions})))
 
 
-def merged_into(incident: str, window: Sequence[ScoredSnapshot]) -> str | None:
+def _merged_into(incident: str, window: Sequence[ScoredSnapshot]) -> str | None:
     """Return the id of the incident into which one merged with the newest snapshot; None: it is over, or was closed.
 
     A merge keeps the oldest incident, which then has the services of both. A recovering incident is over.

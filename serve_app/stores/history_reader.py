@@ -26,7 +26,7 @@ from serve_app.stores.history_files import (
     seconds,
 )
 from serve_app.stores.records import ChunkKey
-from serve_app.stores.repository import MeshRepository
+from serve_app.stores.state_store import StateStore
 
 FILES_PER_READ = 128  # some MB
 
@@ -53,12 +53,12 @@ class HistorySnapshot:
 class HistoryReader:
     """The stored history of one mesh."""
 
-    def __init__(self, meshes: MeshRepository, mesh: str) -> None:
-        self._meshes, self._mesh = meshes, mesh
+    def __init__(self, store: StateStore, mesh: str) -> None:
+        self._store, self._mesh = store, mesh
         self._rows: dict[ChunkKey, list[MeshRow]] = {}
         self._parts: dict[tuple[int, int], int] = {}  # number of parts by step and start, without part 0
         self._starts: dict[int, list[int]] = {MINUTE: [], TEN_MINUTES: []}
-        for key in sorted(meshes.store.history_sizes(mesh)):
+        for key in sorted(store.history_sizes(mesh)):
             self._parts[key.step, key.start] = key.part
             if not key.part:
                 self._starts[key.step].append(key.start)
@@ -164,7 +164,7 @@ class HistoryReader:
 
     def _load_rows(self, step: int, starts: Iterable[int]) -> None:
         keys = [key for start in starts if (key := ChunkKey(step, start, 0)) not in self._rows]
-        tables = read_files(self._mesh, self._meshes.store.history(self._mesh, keys))
+        tables = read_files(self._mesh, self._store.history(self._mesh, keys))
         self._rows |= {key: [] for key in keys} | {key: mesh_rows(table) for key, table in tables.items()}
 
     def _tables(
@@ -178,7 +178,7 @@ class HistoryReader:
             numbers = range(parts) if services is None else sorted({part_of(name, parts) - 1 for name in services})
             keys += [ChunkKey(step, start, 1 + number) for number in numbers if parts]
         for first in range(0, len(keys), FILES_PER_READ):
-            files = self._meshes.store.history(self._mesh, keys[first : first + FILES_PER_READ])
+            files = self._store.history(self._mesh, keys[first : first + FILES_PER_READ])
             tables = read_files(self._mesh, files, ("service", "source", "time", *columns))
             if tables:
                 yield pa.concat_tables(tables.values())

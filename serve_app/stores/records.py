@@ -18,6 +18,15 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryLimit:
+    """How long each mesh's history keeps rows of each length. Beyond ``max_bytes``, the oldest files are deleted."""
+
+    minutes: timedelta
+    ten_minutes: timedelta
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ArchivedIncident:
     """An incident in the archive.
 

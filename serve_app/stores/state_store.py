@@ -83,6 +83,10 @@ class StateStore:
         """Release files and connections; the store cannot be used afterwards."""
         self._database.close()
 
+    def check(self) -> None:
+        """Read once, to raise any error such as ``StoreGone``."""
+        self.load("tagae-readiness")
+
     def tidy(self) -> None:
         """Do work that writes have deferred. Call it between writes."""
         self.database.tidy()

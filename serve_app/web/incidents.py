@@ -10,11 +10,13 @@ from serve_app.api.schemas.actions import ActionKind, KeptActionDocument, KeptFe
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument, SeenBeforeDocument
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.subject import likely_suspects
-from serve_app.stores.archive import SEVERITIES, Details, unpack_document
+from serve_app.errors import UnknownIncident
+from serve_app.stores.archive import SEVERITIES, Details, archive, unpack_document
 from serve_app.stores.records import ArchivedIncident, IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
 from serve_app.stores.scored_snapshot import ScoredSnapshot
+from serve_app.stores.state_store import StateStore
 
 BLOCK = 200  # archived incidents that are read at once
 MAX_SHOWN = 5  # similar earlier incidents, and actions that helped then
@@ -26,8 +28,8 @@ SAME_SUSPECTS = 0.5  # share of two incidents' likely suspects that both have, f
 class IncidentViews:
     """Answers questions about incidents in a session's meshes. Each raises ``UnknownMesh`` for an unknown mesh."""
 
-    def __init__(self, meshes: MeshRepository) -> None:
-        self._meshes = meshes
+    def __init__(self, store: StateStore, meshes: MeshRepository) -> None:
+        self._store, self._meshes = store, meshes
 
     def overview(self, mesh: str, query: IncidentFilter, of_period: bool, team: str | None = None) -> bytes:
         """Return JSON of the incidents that match, in a period or open now; with ``team``, those that belong to it."""
@@ -55,7 +57,7 @@ class IncidentViews:
         Raises:
             UnknownIncident: there is none.
         """
-        document = unpack_document(self._meshes.load_incident(mesh, incident).document)
+        document = unpack_document(self._find_record(mesh, incident).document)
         feedback = self._feedback(mesh).get(incident, document.feedback)
         return document.model_copy(update={"feedback": feedback, "seen_before": self.seen_before(mesh, document)})
 
@@ -73,13 +75,13 @@ class IncidentViews:
         Raises:
             UnknownIncident: there is none.
         """
-        return Details.unpack(self._meshes.load_incident(mesh, incident).details).read()
+        return Details.unpack(self._find_record(mesh, incident).details).read()
 
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
         """Return the incidents that ended before this one began and resemble it: the same first suspect and kind, or
         mostly the same suspects. Notices only resemble notices: an incident's notice is not an incident of its own."""
         suspects = likely_suspects(incident.suspects)
-        candidates = self._meshes.store.incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
+        candidates = self._store.incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
         similar = [
             earlier
             for earlier in candidates
@@ -141,19 +143,35 @@ class IncidentViews:
     def _load(self, mesh: str, query: IncidentFilter, team: str | None) -> list[ArchivedIncident]:
         """Return the archived incidents that match. Only documents have the team, so they are read block by block."""
         if team is None:
-            return self._meshes.store.incidents(mesh, query)
+            return self._store.incidents(mesh, query)
         incidents: list[ArchivedIncident] = []
         before = query.before
         while len(incidents) < query.limit:
-            block = self._meshes.store.incidents(mesh, replace(query, before=before, limit=BLOCK))
+            block = self._store.incidents(mesh, replace(query, before=before, limit=BLOCK))
             if not block:
                 break
             incidents += [incident for incident in block if unpack_document(incident.document).team == team]
             before = block[-1].since, block[-1].id
         return incidents[: query.limit]
 
+    def _find_record(self, mesh: str, incident: str) -> ArchivedIncident:
+        """Return an archived incident with its details, an open one as of the newest snapshot. Raise
+        ``UnknownIncident`` if there is none."""
+        self._meshes.load_verdict(mesh)  # raises if the mesh is unknown
+        record = self._store.incident(mesh, incident)
+        if record is None or record.until is None:
+            state = self._meshes.load_state(mesh)
+            window = self._meshes.load_window(mesh, state)
+            record = archive(incident, window, state.sequence, record) if window else record
+        if record is None:
+            raise UnknownIncident(
+                f"mesh {mesh!r}: expected an incident of its archive, got {incident[:80]!r}; take an id from the "
+                "list of incidents"
+            )
+        return record
+
     def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
-        row = self._meshes.store.incident(mesh, incident, details=False)
+        row = self._store.incident(mesh, incident, details=False)
         return None if row is None else unpack_document(row.document)
 
     def _feedback(self, mesh: str) -> dict[str, KeptFeedbackDocument]:

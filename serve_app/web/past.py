@@ -22,6 +22,7 @@ from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import ONE_STEP
 from serve_app.stores.scored_snapshot import ScoredSnapshot
+from serve_app.stores.state_store import StateStore
 from serve_app.web.comparison import Focus, PeriodSample, comparison
 from serve_app.web.history import instant, metric_table, row_of, score_of
 from serve_app.web.moment import Moment
@@ -46,8 +47,8 @@ DAYS_COMPARED = 7  # before two periods, which show how much they usually differ
 class PastQueries:
     """Answers questions about the past of a session's meshes. Each raises ``UnknownMesh`` for an unknown mesh."""
 
-    def __init__(self, meshes: MeshRepository) -> None:
-        self._meshes = meshes
+    def __init__(self, store: StateStore, meshes: MeshRepository) -> None:
+        self._store, self._meshes = store, meshes
 
     def range(
         self,
@@ -65,7 +66,7 @@ class PastQueries:
             problem: why Prometheus gave no metrics.
         """
         state = self._meshes.load_state(mesh)
-        window, reader = state.window, HistoryReader(self._meshes, mesh)
+        window, reader = state.window, HistoryReader(self._store, mesh)
         oldest, newest = window[0].observed_at, window[-1].observed_at
         begin, end = period.start.timestamp(), min(period.end, newest).timestamp()
         history_from = reader.first(TEN_MINUTES)
@@ -84,7 +85,7 @@ class PastQueries:
             longest = max(TEN_MINUTES if is_call else span.step for span in spans)
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
         query = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
-        incidents = self._meshes.store.incidents(mesh, query)
+        incidents = self._store.incidents(mesh, query)
         if subject is not None and past is None:
             series = PastSeries.join(
                 subject.metrics, [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)]
@@ -122,7 +123,7 @@ class PastQueries:
                 mesh_score=scored_snapshot.verdict.mesh_score,
                 threshold=scored_snapshot.verdict.threshold,
             )
-        reader = HistoryReader(self._meshes, mesh)
+        reader = HistoryReader(self._store, mesh)
         past = reader.moment(int(at.timestamp() // 1))
         if past is None:
             first = reader.first(TEN_MINUTES)
@@ -150,7 +151,7 @@ class PastQueries:
         Raises:
             InvalidParameter: a period has no snapshot, or none of them has the service.
         """
-        state, reader = self._meshes.load_state(mesh), HistoryReader(self._meshes, mesh)
+        state, reader = self._meshes.load_state(mesh), HistoryReader(self._store, mesh)
         samples = self._sample(reader, state, first), self._sample(reader, state, second)
         for name, (begin, end), sample in zip(("first", "second"), (first, second), samples, strict=True):
             if not sample.snapshots:
@@ -189,7 +190,7 @@ class PastQueries:
 
     def known_from(self, mesh: str) -> datetime:
         """The time from which anything is stored of a mesh."""
-        return self._known_from(HistoryReader(self._meshes, mesh), self._meshes.load_state(mesh))
+        return self._known_from(HistoryReader(self._store, mesh), self._meshes.load_state(mesh))
 
     def _known_from(self, reader: HistoryReader, state: MeshState) -> datetime:
         first, oldest = reader.first(TEN_MINUTES), state.window[0].observed_at
@@ -198,7 +199,7 @@ class PastQueries:
     def _incidents(self, mesh: str, begin: datetime, seconds: float) -> list[IncidentDocument]:
         """Return the archived incidents of a time, the most severe first."""
         until = begin + max(timedelta(seconds=seconds), ONE_STEP)
-        incidents = self._meshes.store.incidents(mesh, IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS))
+        incidents = self._store.incidents(mesh, IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS))
         return [unpack_document(row.document) for row in sorted(incidents, key=lambda row: -row.severity)]
 
 

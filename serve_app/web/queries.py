@@ -26,6 +26,7 @@ from serve_app.stores.records import IncidentFilter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import ONE_STEP
 from serve_app.stores.scored_snapshot import ScoredSnapshot
+from serve_app.stores.state_store import StateStore
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
 from serve_app.web.front_door import Period, front_door, snapshots_outside
@@ -59,10 +60,10 @@ class PageQueries:
     ``owner_patterns`` returns the owner patterns in a mesh's settings.
     """
 
-    def __init__(self, meshes: MeshRepository, owner_patterns: OwnerPatterns | None = None) -> None:
-        self._meshes = meshes
-        self._past = PastQueries(meshes)
-        self._owner_patterns = owner_patterns or (lambda _: ())
+    def __init__(self, store: StateStore, meshes: MeshRepository, owner_patterns: OwnerPatterns) -> None:
+        self._store, self._meshes = store, meshes
+        self._past = PastQueries(store, meshes)
+        self._owner_patterns = owner_patterns
         self._caches: OrderedDict[str, _Cache] = OrderedDict()
 
     def graph(self, mesh: str, at: datetime | None, service: str | None) -> bytes:
@@ -103,7 +104,7 @@ class PageQueries:
         snapshots = span(state.window, at)
         verdicts = self._meshes.load_verdicts(mesh, snapshots[0].observed_at - ONE_STEP, len(snapshots))
         query = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
-        incidents = self._meshes.store.incidents(mesh, query)
+        incidents = self._store.incidents(mesh, query)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, snapshots, verdicts, incidents, mesh, links, owner)
 
@@ -155,7 +156,7 @@ class PageQueries:
         if not snapshots:
             return []
         query = IncidentFilter(since=snapshots[0].observed_at, until=snapshots[-1].observed_at + ONE_STEP)
-        incidents = self._meshes.store.incidents(mesh, query)
+        incidents = self._store.incidents(mesh, query)
         periods = [
             *open_now,
             *((incident.since, incident.until) for incident in incidents if incident.severity > NOTICE),
@@ -164,7 +165,7 @@ class PageQueries:
         if calm or not open_now:
             return calm
         until = int(min(since for since, _ in open_now).timestamp()) // MINUTE * MINUTE
-        minutes = HistoryReader(self._meshes, mesh).moments(HistorySpan(MINUTE, until - SECONDS_BEFORE, until))
+        minutes = HistoryReader(self._store, mesh).moments(HistorySpan(MINUTE, until - SECONDS_BEFORE, until))
         return self._calm_snapshots(mesh, [minute.snapshot for minute in minutes])
 
 

@@ -116,7 +116,7 @@ class MeshSession:
         weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
-        store = open_store(settings)
+        self._store = store = open_store(settings)
         self._instruments = open_instruments()
         sidecar = platform.node() if replica.is_single() else None
         self._models = open_models(settings, weights, store, self._instruments, sidecar)
@@ -124,21 +124,20 @@ class MeshSession:
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
         cache = MeshCache(budget, self._instruments)
-        replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
-        self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
+        self._meshes = MeshRepository(store, cache, replayer(self._models.checkpoint, settings), self._instruments)
         self._options = options(settings)
         self._signal = VerdictSignal()
-        self._steps = MeshSteps(self._meshes, self._signal.notify)
+        self._steps = MeshSteps(store, self._meshes, history_limit(settings.history), self._signal.notify)
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
         self._scorings: dict[str, ScoringDocument] = {}  # by mesh, of those that this session advanced
-        pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
-        incidents = IncidentViews(self._meshes)
+        pages = PageQueries(store, self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
+        incidents = IncidentViews(store, self._meshes)
         self.api = SessionApi(
-            meshes=Reader(self._meshes, self._models, self._options, self._signal, self._scorings),
+            meshes=Reader(store, self._meshes, self._models, self._options, self._signal, self._scorings),
             pages=pages,
-            past=PastQueries(self._meshes),
+            past=PastQueries(store, self._meshes),
             incidents=incidents,
             reports=Reports(pages, incidents),
             changes=self._steps,
@@ -177,7 +176,7 @@ class MeshSession:
             self._start(self.api.models.check(), "the trial of a model could not be judged")
         store_gone = 0.0
         try:
-            await asyncio.to_thread(self._meshes.check)
+            await asyncio.to_thread(self._store.check)
         except StoreGone:  # was logged when it was first noticed
             store_gone = 1.0
         except ServeError as error:
@@ -268,7 +267,6 @@ class MeshSession:
             UnknownMesh: there is none.
         """
         async with self._steps.lock(mesh):
-            self._meshes.cached.drop(mesh)
             self._scorings.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self.api.call("pages", "forget", mesh)
@@ -283,7 +281,7 @@ class MeshSession:
         """The device and weights that score, which weights are not in use, and which receivers of notifications have a
         problem. Raises an error if the store, a scorer or the meta-model does not answer."""
         _, info, problems = await asyncio.gather(
-            asyncio.to_thread(self._meshes.check),
+            asyncio.to_thread(self._store.check),
             self._backend.info(Caller(deadline)),
             asyncio.to_thread(self.api.receivers.problems),
         )

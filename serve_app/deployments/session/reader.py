@@ -22,7 +22,8 @@ from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed, plan_of
 from serve_app.stores.repository import MeshRepository
-from serve_app.stores.scored_snapshot import ScoredSnapshot
+from serve_app.stores.scored_snapshot import ScoredSnapshot, gauges
+from serve_app.stores.state_store import StateStore
 from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import PageQueries
@@ -54,23 +55,25 @@ class Reader:
 
     def __init__(
         self,
+        store: StateStore,
         meshes: MeshRepository,
         models: ServedModels,
         options: Options,
         signal: VerdictSignal,
         scorings: Mapping[str, ScoringDocument],
     ) -> None:
-        self._meshes, self._models, self._options, self._signal = meshes, models, options, signal
-        self._scorings = scorings
+        self._store, self._meshes, self._models = store, meshes, models
+        self._options, self._signal, self._scorings = options, signal, scorings
 
     def gauges(self) -> list[MeshGauges]:
-        return self._meshes.gauges()
+        """The gauges of all stored meshes, without their states."""
+        return [gauges(mesh) for mesh in self._store.meshes()]
 
     def resume(self, mesh: str) -> Resume:
         try:
             newest = VerdictDocument.model_validate_json(self._meshes.load_verdict(mesh).document)
         except UnknownMesh:
-            return Resume(None, not self._meshes.store.was_set_aside(mesh))
+            return Resume(None, not self._store.was_set_aside(mesh))
         return Resume(newest.observed_at.timestamp(), bool(newest.replayed))
 
     def scoring(self, mesh: str) -> ScoringDocument | None:
@@ -98,7 +101,7 @@ class Reader:
         another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
         """
         if since is None:
-            return await asyncio.to_thread(lambda: ([self.verdict(mesh)], self._meshes.store.revision(mesh)))
+            return await asyncio.to_thread(lambda: ([self.verdict(mesh)], self._store.revision(mesh)))
         next_verdict = self._signal.next_verdict(mesh)
         verdicts, new_revision = await asyncio.to_thread(self._news, mesh, since, limit)
         if not verdicts and revision in (0, new_revision):
@@ -109,7 +112,7 @@ class Reader:
 
     def _news(self, mesh: str, since: datetime, limit: int) -> tuple[list[bytes], int]:
         # The verdicts first: a revision that is newer than they are is a reason to ask again.
-        return self.verdicts(mesh, since, limit), self._meshes.store.revision(mesh)
+        return self.verdicts(mesh, since, limit), self._store.revision(mesh)
 
     def plan(self, name: str, members: bool) -> bytes:
         """The newest snapshot's plan, as JSON; ``members``: with the services of each part."""

@@ -236,11 +236,10 @@ def sessions(store: StoreSettings) -> Iterator[list[MeshSteps]]:
     """Two sessions on two nodes, each with a cache of its own."""
     checkpoint = load()
     with closing(open_store(store)) as first, closing(open_store(store)) as second:
-        repositories = [
-            MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint).of, Settings()))
+        yield [
+            MeshSteps(one, MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint).of, Settings())))
             for one in (first, second)
         ]
-        yield [MeshSteps(one) for one in repositories]
 
 
 async def test_two_collectors_that_both_push_count_each_instant_once(

@@ -44,7 +44,7 @@ async def test_health_checks_set_every_gauge_again(tmp_path: Path, monkeypatch: 
     for module in (mesh_session, meta, scorer):
         monkeypatch.setattr(module, "open_instruments", lambda: instruments)
     session = MeshSession(Settings(store={"path": tmp_path}), gpu_unused="torch")
-    with closing(session._meshes.store):
+    with closing(session._store):
         replicas = session, Scorer(Settings(), "cpu"), MetaModel(Settings())
         for _ in range(2):
             instruments.names.clear()

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     """A store with two meshes."""
     checkpoint, place = load(), tmp_path / "state"
     with closing(local_store(place)) as store:
-        steps = MeshSteps(MeshRepository(store, MeshCache(2**20), replayer(lambda _: checkpoint, Settings())))
+        steps = MeshSteps(store, MeshRepository(store, MeshCache(2**20), replayer(lambda _: checkpoint, Settings())))
         for mesh, services in (("small", 12), ("large", 30)):
             for snapshot in record_simulation(MeshSpec(services=services, calls_per_service=1.5, seed=3), 5):
                 push = NextSnapshot(mesh, pack_snapshot(snapshot))

@@ -190,7 +190,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     hang.begin()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # whatever hangs there holds all else
     session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
-    request.addfinalizer(session._meshes.store.close)
+    request.addfinalizer(session._store.close)
     for _ in range(3):
         with pytest.raises(RegistryGone, match="no answer within"):
             await session.call("models", "all")

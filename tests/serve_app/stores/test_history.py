@@ -18,7 +18,7 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, NodeMetric
 from serve_app.errors import UnknownMesh
 from serve_app.stores.copying import export_history
-from serve_app.stores.history import HistoryLimit, HistoryWriter, block_seconds, unix
+from serve_app.stores.history import unix
 from serve_app.stores.history_files import (
     METRICS,
     MINUTE,
@@ -32,7 +32,8 @@ from serve_app.stores.history_files import (
     seconds,
 )
 from serve_app.stores.history_reader import HistoryReader, HistorySpan
-from serve_app.stores.records import ChunkKey
+from serve_app.stores.history_writer import FileUpdater, block_seconds
+from serve_app.stores.records import ChunkKey, HistoryLimit
 from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched
@@ -75,10 +76,8 @@ class Chunks:
         waiting: list[ScoredSnapshot] = []
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
-                writer = HistoryWriter(
-                    self.limit, {key: len(content) for key, content in self.files.items()}, self.read
-                )
-                update = writer.update(waiting, row.snapshot.observed_at, block)
+                updater = FileUpdater(self.limit, {key: len(content) for key, content in self.files.items()}, self.read)
+                update = updater.update(waiting, row.snapshot.observed_at, block)
                 assert {key for key, content in update.items() if content is None} <= self.files.keys()
                 whole = {**self.files, **update}
                 self.files = {key: content for key, content in whole.items() if content is not None}
@@ -233,7 +232,7 @@ def test_blocks_that_a_killed_session_did_not_write_are_written_by_the_next_one(
     whole: Watched, tmp_path: Path, recording: list[MeshSnapshot]
 ) -> None:
     def minutes(session: Watched) -> tuple[list[MeshRow], bytes]:
-        reader, every = HistoryReader(session.meshes, "shop"), [HistorySpan(MINUTE, 0, 2**40)]
+        reader, every = HistoryReader(session.store, "shop"), [HistorySpan(MINUTE, 0, 2**40)]
         return reader.mesh_rows(every), reader.series(every, recording[0].node_ids[3]).values.tobytes()
 
     counts = []
@@ -256,7 +255,6 @@ def test_the_unfinished_block_is_read_from_the_window(whole: Watched, recording:
 
 
 def test_a_deleted_mesh_starts_without_history(whole: Watched, recording: list[MeshSnapshot]) -> None:
-    whole.meshes.cached.drop("shop")
     whole.meshes.delete("shop")
     assert whole.store.history_sizes("shop") == {}
     whole.see("shop", recording[:50])

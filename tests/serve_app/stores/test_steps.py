@@ -36,6 +36,7 @@ from serve_app.stores.documents import Connections
 from serve_app.stores.opening import open_store
 from serve_app.stores.records import IncidentFilter, StoredState
 from serve_app.stores.repository import FEW_STEPS, MAX_STEPS, MeshRepository
+from serve_app.stores.scored_snapshot import gauges
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.local import locally
 from tests.timing import PATIENCE_SECONDS
@@ -60,7 +61,7 @@ class Session:
         self.mesh, self._options = mesh, options(settings, mesh)
         cache = MeshCache(budget, instruments=instruments)
         self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
-        self.steps = MeshSteps(self.meshes)
+        self.steps = MeshSteps(store, self.meshes)
 
     def push(self, snapshot: MeshSnapshot, **more: Any) -> bytes:
         push = NextSnapshot(self.mesh, pack_snapshot(snapshot), **more)
@@ -137,7 +138,6 @@ def test_a_connected_mesh_that_is_deleted_while_it_is_polled_stays_deleted(place
         session.push(snapshots[0], is_connected=True)
         assert connections.remove("prod")
         session.meshes.delete("prod")
-        session.meshes.cached.drop("prod")
         with pytest.raises(UnknownMesh, match="it was deleted while its Prometheus was read"):
             session.push(snapshots[1], is_connected=True)
         assert not session.meshes.get("prod").revision
@@ -162,11 +162,11 @@ def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
             if i % 12 == 5:
                 behind = session.meshes.get("prod")
             if i % 12 == 8 and behind is not None:
-                full = session.meshes.tidy("prod", behind, keep=8).full
+                full = session.meshes.compact("prod", behind, keep=8).full
                 assert full != behind.full
                 session.meshes.cached.put("prod", replace(session.meshes.get("prod"), full=full))
                 # Its predecessor is no longer there, or the store recognises the write, as of an answer that was lost.
-                assert session.meshes.tidy("prod", behind, keep=8).full in (behind.full, full)
+                assert session.meshes.compact("prod", behind, keep=8).full in (behind.full, full)
             ours = session.meshes.get("prod")
             assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
             assert ours.full is not None
@@ -197,7 +197,7 @@ def test_an_incident_of_the_replayed_past_says_so_in_the_archive_and_a_live_one_
         for i, snapshot in enumerate(Simulator(spec, faults, changes, 130).snapshots()):
             verdict = json.loads(session.push(snapshot, is_replay=i < first_end))
             assert verdict["replayed"] == (i < first_end)
-            (gauge,) = session.meshes.gauges()
+            (gauge,) = map(gauges, store.meshes())
             assert (gauge.status == "warming_up") == (i < first_end)
         incidents = store.incidents("prod", IncidentFilter())
     assert [unpack_document(incident.document).replayed for incident in incidents] == [False, True]  # the newest first
@@ -214,7 +214,7 @@ def test_an_incident_that_the_replayed_past_shares_with_the_present_is_a_live_on
         session, is_live = Session(store, Settings()), False
         for snapshot in Simulator(spec, faults, changes, 90).snapshots():
             verdict = json.loads(session.push(snapshot, is_replay=not is_live))
-            (gauge,) = session.meshes.gauges()
+            (gauge,) = map(gauges, store.meshes())
             assert (gauge.incidents > 0) == (is_live and bool(verdict["incidents"]))
             is_live = is_live or bool(verdict["incidents"])
         (incident,) = store.incidents("prod", IncidentFilter())

@@ -76,8 +76,8 @@ def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights:
     snapshots = list(Simulator(MeshSpec(services=24, calls_per_service=3, seed=5), snapshots=30).snapshots())
     with closing(open_store(place)) as store:
         meshes = MeshRepository(store, MeshCache(1), replayer(weights.of, chosen))  # one mesh fits
-        steps = MeshSteps(meshes)
-        alone = MeshSteps(MeshRepository(store, MeshCache(2**28), replayer(weights.of, chosen)))
+        steps = MeshSteps(store, meshes)
+        alone = MeshSteps(store, MeshRepository(store, MeshCache(2**28), replayer(weights.of, chosen)))
         for snapshot in snapshots:
             answers = {}
             for mesh in ("own", "plain"):
@@ -100,7 +100,7 @@ def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Pat
             chosen = settings_of(own=other_weights) if i >= 20 else Settings()
             weights = load_chosen(chosen)
             meshes = MeshRepository(store, MeshCache(2**28), replayer(weights.of, chosen))
-            steps = MeshSteps(meshes)
+            steps = MeshSteps(store, meshes)
             push, runner = NextSnapshot("own", pack_snapshot(snapshot)), LocalRunner(weights.of("own"))
             verdicts.append(msgspec.json.decode(run_now(steps.push(push, options(chosen, "own"), runner)).document))
     assert [verdict["sequence"] for verdict in verdicts] == list(range(1, 26))

@@ -25,11 +25,9 @@ from serve_app.api.schemas.actions import ActionDocument, ActionKind, FeedbackDo
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
-from serve_app.mesh_steps import MeshSteps
-from serve_app.stores import repository
 from serve_app.stores.archive import BEFORE, MAX_MOMENTS, archive, pack_document, unpack_document
 from serve_app.stores.records import IncidentFilter
-from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, match_verdicts
+from serve_app.stores.scored_snapshot import ScoredSnapshot, StoredVerdict, gauges, match_verdicts
 from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.running import failing
@@ -182,7 +180,7 @@ def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapsho
         None,
         False,
     )
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     given = [ActionDocument(kind=kind, text="drained <it>") for kind in (ActionKind.NOTE, ActionKind.DONE)]
     _, helped = [asyncio.run(steps.add_action(MESH, first.id, action, "alice")) for action in given]
     days = (2, 5)
@@ -208,7 +206,8 @@ def test_only_incidents_that_ended_before_were_seen_before(
     """An incident often begins with a notice at the same service, which is no earlier incident."""
     watched_mesh.see(MESH, snapshots[: END - 5])
     (now,) = open_now(watched_mesh).incidents
-    archived = watched_mesh.meshes.load_incident(MESH, now.id)
+    archived = watched_mesh.store.incident(MESH, now.id)
+    assert archived is not None
     until = None if ends is None else now.since + timedelta(minutes=ends)
     before = replace(archived, id="before", since=now.since - timedelta(minutes=30), until=until, severity=severity)
     state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
@@ -221,7 +220,7 @@ def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     said = FeedbackDocument(incident=incident.id, was_incident=False)
-    feedback = asyncio.run(MeshSteps(watched_mesh.meshes).change(MESH, lambda state: add_feedback(state, said, 10)))
+    feedback = asyncio.run(watched_mesh.steps.change(MESH, lambda state: add_feedback(state, said, 10)))
     watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
     (ended,) = [one for one in all_of(watched_mesh).incidents if one.id == incident.id]
     assert ended.until == snapshots[BEGIN + 6].observed_at
@@ -234,7 +233,7 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     why = ActionDocument(kind=ActionKind.ACCEPT, text="the new release")
     kept = asyncio.run(steps.add_action(MESH, incident.id, why, "alice"))
     assert (kept.text, kept.by, kept.at) == (why.text, "alice", snapshots[BEGIN + 5].observed_at)
@@ -260,7 +259,7 @@ def test_a_mesh_without_an_archive_accepts_too(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
     accept = ActionDocument(kind=ActionKind.ACCEPT)
     assert asyncio.run(steps.add_action(MESH, incident.id, accept, "")).incident == incident.id
@@ -275,7 +274,7 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
     """The acceptance of a level ends its incident, which then merges into no other."""
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     mine = asyncio.run(steps.add_action(MESH, incident.id, ActionDocument(kind=ActionKind.ACKNOWLEDGE), "alice"))
     archived = watched_mesh.store.incident(MESH, incident.id)
     assert archived is not None
@@ -303,7 +302,7 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
         ]
 
     with monkeypatch.context() as patch:
-        patch.setattr(repository, "match_verdicts", with_younger)
+        patch.setattr("serve_app.stores.archive.match_verdicts", with_younger)
         watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
     assert detail(watched_mesh, incident.id).actions == ([mine] if is_accepted else [theirs, mine])
     ended = watched_mesh.store.incident(MESH, "younger")
@@ -356,7 +355,7 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
     forget_past(watched_mesh)
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     before = watched_mesh.meshes.load_state(MESH).memory
     said = FeedbackDocument(incident=incident.id, was_incident=False, note="nightly batch")
     kept = asyncio.run(steps.add_feedback(MESH, said, "alice"))
@@ -386,7 +385,7 @@ def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
 ) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes)
+    steps = watched_mesh.steps
     denied = FeedbackDocument(incident=incident.id, was_incident=False)
     first = asyncio.run(steps.add_feedback(MESH, denied, "alice"))
     assert (first.effect, bool(first.page_levels)) == ("applied", True)
@@ -427,7 +426,7 @@ def test_incidents_are_found_by_the_team_of_their_first_suspect(
     assert (open_one.suspects[0].team, open_one.suspects[0].contact) == ("checkout", "#checkout")
     assert "platform" in open_one.teams, "it spread to services of others"
     assert of_team(watched_mesh, "platform", False) == []
-    (mesh,) = watched_mesh.meshes.gauges()
+    (mesh,) = map(gauges, watched_mesh.store.meshes())
     assert mesh.teams == ("checkout",)
 
     watched_mesh.see(MESH, snapshots[BEGIN + 6 :])
@@ -439,7 +438,7 @@ def test_incidents_are_found_by_the_team_of_their_first_suspect(
     }
     assert len(ids) == 2
     assert by_team == {"platform": ids[:1], "checkout": ids[1:], "x": []}  # as of its time
-    (mesh,) = watched_mesh.meshes.gauges()
+    (mesh,) = map(gauges, watched_mesh.store.meshes())
     assert mesh.teams == ()
 
 

@@ -45,7 +45,7 @@ def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] 
 
 
 def reader_of(watched: Watched, signal: VerdictSignal) -> Reader:
-    return Reader(watched.meshes, served_models(Settings(), Weights(load())), Options(), signal, {})
+    return Reader(watched.store, watched.meshes, served_models(Settings(), Weights(load())), Options(), signal, {})
 
 
 def read_map(

@@ -11,11 +11,14 @@ from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot, Owner
 from model.verdict import ClusterEvent
 from serve_app.api.codec import encode_verdict, pack_snapshot
+from serve_app.mesh_steps import MeshSteps
 from serve_app.pipeline import Options, advance_in_detail, deviations_of, replayer
 from serve_app.runtime.storage import history_limit
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
+from serve_app.stores.archive import archive_updates
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.history_writer import HistoryWriter
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.scored_snapshot import StoredVerdict
 from serve_app.web.incidents import IncidentViews
@@ -37,12 +40,14 @@ class Watched:
         self.path = path
         self.store = local_store(path)
         self._checkpoint = load()
-        replay, limit = replayer(Weights(self._checkpoint).of, Settings()), history_limit(HistorySettings())
-        self.meshes = MeshRepository(self.store, MeshCache(2**28), replay, history=limit)
+        replay = replayer(Weights(self._checkpoint).of, Settings())
+        self.meshes = MeshRepository(self.store, MeshCache(2**28), replay)
+        self.steps = MeshSteps(self.store, self.meshes)
+        self._history = HistoryWriter(self.store, history_limit(HistorySettings()))
         self.owners: tuple[tuple[str, Owner], ...] = ()  # patterns of the settings
-        self.viewing = PageQueries(self.meshes, lambda _: self.owners)
-        self.past = PastQueries(self.meshes)
-        self.incidents = IncidentViews(self.meshes)
+        self.viewing = PageQueries(self.store, self.meshes, lambda _: self.owners)
+        self.past = PastQueries(self.store, self.meshes)
+        self.incidents = IncidentViews(self.store, self.meshes)
         self.verdicts: list[dict[str, Any]] = []
 
     def see(
@@ -64,8 +69,9 @@ class Watched:
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             stored = StoredVerdict(snapshot.num_nodes, document, deviations.pack(), SECONDS)
             packed = pack_snapshot(snapshot)
-            known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, verdict, stored, keep=window)
-            known = self.meshes.tidy(mesh, known, window) if tidies else known
+            incidents = archive_updates(self.store, mesh, verdict, stored, step.mesh.state.window, window)
+            known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, stored, incidents, keep=window)
+            known = self._history.write(mesh, self.meshes.compact(mesh, known, window), window) if tidies else known
             self.meshes.cached.put(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         self.verdicts += verdicts

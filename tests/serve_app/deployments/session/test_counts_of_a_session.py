@@ -28,7 +28,7 @@ async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_
     monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)
     session = MeshSession(Settings(store={"path": tmp_path}))
     packed = [pack_snapshot(one) for one in record_simulation(MeshSpec(services=30, seed=3), 12)]
-    with closing(session._meshes.store):
+    with closing(session._store):
         for one in (*packed, packed[-1]):  # the last one again, which counts nothing
             answer = await session.push("shop", one, Deadline.after(PATIENCE_SECONDS))
         while session._background_tasks:

@@ -55,7 +55,7 @@ def start(registry: Registry, place: StoreSettings, monkeypatch: pytest.MonkeyPa
 
         def start_session(**settings: Any) -> MeshSession:
             session = MeshSession(Settings(models={"registry": registry.place}, store=place, **settings))
-            stack.callback(session._meshes.store.close)
+            stack.callback(session._store.close)
             return session
 
         yield start_session
