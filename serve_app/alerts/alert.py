@@ -91,12 +91,14 @@ class MeshAlerts:
         observed_at: that verdict's snapshot time.
         open: incidents with a firing alert.
         ended: incidents that another one may continue, oldest first.
+        interval_seconds: measured time between snapshots; 0: unknown.
     """
 
     at: datetime | None = None
     observed_at: datetime | None = None
     open: tuple[IncidentAlert, ...] = ()
     ended: tuple[EndedIncident, ...] = ()
+    interval_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,10 +132,16 @@ class AlertDelivery:
         """Return the snapshot time of a mesh's newest accepted verdict; None: there is none."""
         return self._saved.state.meshes.get(mesh, MeshAlerts()).observed_at
 
-    def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
-        """Update a mesh's alerts from its next verdict, which arrives ``now`` (UTC); returns at once."""
+    def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime, interval_seconds: float = 0.0) -> None:
+        """Update a mesh's alerts from its next verdict, which arrives ``now`` (UTC); returns at once.
+
+        Args:
+            interval_seconds: measured time between snapshots; 0: unknown.
+        """
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
-        self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
+        change = transition(before, mesh, verdict, now, self._to.links)
+        after = replace(change.alerts, interval_seconds=interval_seconds)
+        self._apply(mesh, replace(change, alerts=after), now)
 
     def open_incidents(self, mesh: str) -> Set[str]:
         """Return the ids of a mesh's open incidents that have an alert."""

@@ -107,7 +107,7 @@ def _hand_on(mesh: str, verdicts: Iterable[bytes], to: AlertDelivery) -> None:
                 continue
             verdict = VerdictDocument.model_validate_json(stored.document)
             if not verdict.replayed:
-                to.accept_verdict(mesh, verdict, made_at)
+                to.accept_verdict(mesh, verdict, made_at, stored.interval or 0.0)
         except CorruptState as error:
             log.error("mesh %s: a damaged verdict is left out: %s", mesh, error)
         except Exception:  # one verdict must not hold up those behind it

@@ -189,10 +189,10 @@ class PollLoop:
         if done_until is None:  # start with the newest instant
             done_until = self.schedule.newest(now) - self.schedule.interval_seconds
             self.state = replace(self.state, done_until=done_until)
-        due = self.schedule.due(done_until, now)
-        given_up = round((due[0] - done_until) / self.schedule.interval_seconds) - 1 if due else 0
-        if given_up > 0:
-            self.state = self.state.count("given_up", given_up)
+        due, interval = self.schedule.due(done_until, now), self.schedule.interval_seconds
+        given_up = round((due[0] - done_until) / interval) - 1 if due else 0
+        if given_up > 0:  # counted once, however long the source does not answer
+            self.state = replace(self.state.count("given_up", given_up), done_until=due[0] - interval)
         for at in due:
             if not await self._collect(at):
                 return

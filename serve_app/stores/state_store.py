@@ -265,9 +265,10 @@ class StateStore:
     def delete(self, mesh: str) -> bool:
         """Delete a mesh with its archive and its history. Returns False if nothing was stored."""
         (head,) = self._read(mesh, only(HEAD))
-        if not head:  # the mesh may have been set aside
+        if not head:
+            was_set_aside = self.was_set_aside(mesh)
             self.database.write(mesh, Change(expects={HEAD: None}, drops=[""]))
-            return False
+            return was_set_aside
         while head and not self.database.write(mesh, Change(expects=dict(head), drops=[""])):
             (head,) = self._read(mesh, only(HEAD))  # empty: another call, or this one, has deleted it
         self._ends.pop(mesh, None)

@@ -2,7 +2,7 @@
 
 Alertmanager takes the current state, so there is no queue: after an outage, a replica gets the current alerts. A firing
 alert's ``endsAt`` is four minutes after each post, so that alerts lapse if this process dies. If a mesh has no verdict
-for five minutes, its alerts are no longer posted, so that they lapse, too.
+for five minutes, or for three of its intervals if that is longer, its alerts are no longer posted, and lapse, too.
 """
 
 import logging
@@ -22,6 +22,7 @@ from serve_app.net.http import HttpSender, Reply
 
 PATH, STATUS_PATH = "/api/v2/alerts", "/api/v2/status"
 KIND = "alertmanager"
+LAPSE_INTERVALS = 3  # a mesh with longer intervals keeps its alerts for as many, like the page
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
 _REJECTED = (400, 413, 422)  # one alert in the batch is not acceptable
 MAX_FAILURES = 3  # single alerts that fail with 500 before one is accepted; after that, Alertmanager itself fails
@@ -35,7 +36,7 @@ class PostTiming:
     Attributes:
         resend: time between two posts of unchanged alerts.
         ahead: time from a post to a firing alert's ``endsAt``.
-        lapse: time without a verdict after which a mesh's alerts are no longer posted.
+        lapse: minimum time without a verdict after which a mesh's alerts are no longer posted.
         repeat: time after its end for which an alert is posted even if acknowledged: for a replica with a slow clock,
             the end is still in the future.
         keep: time after its end at which an alert is dropped even if not acknowledged; it lapsed long before.
@@ -184,7 +185,12 @@ async def check(endpoint: Endpoint, deadline_seconds: float) -> Reply:
 
 def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:
     """Return the alerts to post: firing alerts of meshes with a recent verdict, and ended alerts."""
-    recent = [alerts for alerts in state.meshes.values() if alerts.at is not None and now - alerts.at < lapse]
+    recent = [
+        alerts
+        for alerts in state.meshes.values()
+        if alerts.at is not None
+        and now - alerts.at < max(lapse, LAPSE_INTERVALS * timedelta(seconds=alerts.interval_seconds))
+    ]
     return [*(entry.alert for alerts in recent for entry in alerts.open), *state.ended]
 
 

@@ -122,9 +122,9 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise StoreFull("the disk is full")
 
 
-def accept(notifier: AlertDelivery, mesh: str, verdict: Verdict, now: datetime) -> None:
+def accept(notifier: AlertDelivery, mesh: str, verdict: Verdict, now: datetime, interval_seconds: float = 15.0) -> None:
     """Hand a verdict on, as the feed does."""
-    notifier.accept_verdict(mesh, encode_verdict(verdict), now)
+    notifier.accept_verdict(mesh, encode_verdict(verdict), now, interval_seconds)
 
 
 def store_verdict(

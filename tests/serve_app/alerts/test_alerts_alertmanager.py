@@ -120,6 +120,20 @@ async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
     assert len(names) == 1
 
 
+async def test_a_mesh_with_long_intervals_keeps_its_alerts_until_three_are_missing(tmp_path: Path) -> None:
+    now = [NOW]
+    async with sending("alertmanagers", 200, tmp_path, lambda: now[0], timing=resend_after()) as (server, notifier, _):
+        accept(notifier, "slow", verdict(incident("a")), NOW, interval_seconds=600)
+        accept(notifier, "shop", verdict(incident("b")), NOW)
+        await server.until(_any(lambda request: len(request.json) == 2))
+        now[0] = NOW + timedelta(minutes=20)
+        accept(notifier, "pay", verdict(incident("c"), at=now[0]), now[0])
+        await server.until(_any(lambda r: {a["labels"]["mesh"] for a in r.json} == {"slow", "pay"}))
+        now[0] = NOW + timedelta(minutes=31)
+        accept(notifier, "pay", verdict(incident("c"), at=now[0]), now[0])
+        await server.until(_any(lambda r: {a["labels"]["mesh"] for a in r.json} == {"pay"}))
+
+
 async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path) -> None:
     now = [NOW]
     async with sending("alertmanagers", 200, tmp_path, lambda: now[0], timing=resend_after()) as (server, notifier, _):

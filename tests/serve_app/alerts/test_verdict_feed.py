@@ -50,8 +50,8 @@ class Memory(AlertDelivery):
         self.times: list[datetime] = []
         self.gone: list[str] = []
 
-    def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
-        super().accept_verdict(mesh, verdict, now)
+    def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime, interval_seconds: float = 0.0) -> None:
+        super().accept_verdict(mesh, verdict, now, interval_seconds)
         self.had.append((mesh, verdict.sequence))
         self.times.append(now)
 
@@ -178,10 +178,12 @@ async def test_one_verdict_that_cannot_be_used_holds_up_no_other(
     store: StateStore, reading: StateStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Picky(Memory):
-        def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
+        def accept_verdict(
+            self, mesh: str, verdict: VerdictDocument, now: datetime, interval_seconds: float = 0.0
+        ) -> None:
             if verdict.sequence == 2:
                 raise ZeroDivisionError
-            super().accept_verdict(mesh, verdict, now)
+            super().accept_verdict(mesh, verdict, now, interval_seconds)
 
     feed, memory = VerdictFeed(reading), Picky(reading)
     store_verdict(store, "shop", verdict(), 1)

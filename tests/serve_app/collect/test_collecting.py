@@ -127,6 +127,18 @@ async def test_missed_instants_are_caught_up_to_a_limit() -> None:
     assert one.state.polls == {"given_up": 3, "taken": 4}
 
 
+async def test_an_instant_is_given_up_once_however_long_the_source_fails() -> None:
+    source, service = Scripted(failed_poll), Service()
+    one = run_collector(source, service, done=newest() - 10)
+    for i in range(30):
+        await one.tick(NOW + 10 * i)
+    lost = one.state.polls["given_up"]
+    source.says = good_poll
+    await one.tick(NOW + 290)
+    assert one.state.polls["given_up"] == lost
+    assert lost + len(service.times) == 30
+
+
 async def test_a_failing_prometheus_is_polled_once_an_interval_and_then_caught_up() -> None:
     source, service = Scripted(failed_poll), Service()
     one = run_collector(source, service, done=newest() - 10)

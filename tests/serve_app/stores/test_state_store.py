@@ -338,6 +338,13 @@ class TestStateStore:
         append(archive, 1)
         assert (incident_ids(archive), archive.history_sizes("prod")) == ([], {})
 
+    def test_deleting_a_mesh_that_was_set_aside_says_that_it_was_there(self, archive: StateStore) -> None:
+        revision = append(archive, 1, incidents=(incident(1),))
+        assert archive.set_aside("prod", "of another schema", revision=revision)
+        assert archive.delete("prod")
+        assert incident_ids(archive) == []
+        assert not archive.delete("prod")
+
     def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(self, archive: StateStore) -> None:
         def come(sequence: int, days: float) -> None:
             append(archive, sequence, observed_at=START + timedelta(days=days))
