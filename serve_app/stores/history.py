@@ -185,3 +185,20 @@ def overlay(pieces: Sequence[HistoryRows]) -> HistoryRows:
     (source, _), (service, names) = encode(whole["source"]), encode(whole["service"])
     order = np.lexsort((times, (source + 1) * len(names) + service))
     return HistoryRows([mesh[at] for at in sorted(mesh)], whole.take(order[(last[moment] == number)[order]]))
+
+
+def merge(pieces: Sequence[HistoryRows]) -> HistoryRows:
+    """Join the pieces of a file. The calls of blocks shorter than ten minutes get their mean over ten minutes."""
+    whole = overlay(pieces)
+    tables = [piece.series.filter(pc.is_valid(piece.series["source"])) for piece in pieces]
+    calls = pa.concat_tables([SERIES.empty_table(), *tables])
+    (source, callers), (service, callees) = encode(calls["source"]), encode(calls["service"])
+    pairs, number = np.unique(source * len(callees) + service, return_inverse=True)
+    rows = SeriesRows(number, seconds(calls), matrix(calls, EDGE_METRICS), matrix(calls, ["score"])[:, 0])
+    joined = join_series(rows, TEN_MINUTES)
+    if len(joined.number) == len(calls):  # each block has ten minutes
+        return whole
+    destination = pairs % len(callees) + len(callers)
+    table = joined.table(EDGE_METRICS, [*callers, *callees], destination, pairs // len(callees))
+    services = whole.series.filter(pc.is_null(whole.series["source"]))
+    return HistoryRows(whole.mesh, pa.concat_tables([services, table]))

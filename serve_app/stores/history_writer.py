@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from model.snapshot import IntArray
 from serve_app.stores.cache import CachedMesh
-from serve_app.stores.history import HistoryRows, coarsen, overlay, start_of, summarize, unix
+from serve_app.stores.history import HistoryRows, coarsen, merge, overlay, start_of, summarize, unix
 from serve_app.stores.history_files import (
     MINUTE,
     ROWS,
@@ -139,7 +139,7 @@ class FileUpdater:
 
     def _merge(self, step: int, start: int) -> HistoryRows:
         """Replace the pieces of a file whose time is over with the whole file, and return its rows."""
-        whole = overlay(self._take(step, start, start + step * ROWS[step]))
+        whole = merge(self._take(step, start, start + step * ROWS[step]))
         self._put(step, start, whole, parts_for(len(encode(whole.series["service"])[1])))
         return whole
 

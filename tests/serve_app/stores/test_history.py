@@ -127,6 +127,28 @@ def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None
     assert row == MeshRow(unix(START), 2, 5, 9, 3, "normal")
 
 
+def test_calls_of_short_blocks_have_their_mean_over_ten_minutes() -> None:
+    chunks = Chunks()
+    minutes = [row_of(snapshot(60 * minute, rate)) for minute, rate in enumerate((10, 20, 60))]
+    other = snapshot(75, 7)
+    calls_back = MeshSnapshot.create(
+        node_ids=other.node_ids,
+        edge_index=[[1], [0]],
+        node_features=other.node_features,
+        edge_features=other.edge_features,
+        observed_at=other.observed_at,
+    )
+    chunks.write([*minutes[:2], row_of(calls_back), minutes[2], row_of(snapshot(4 * 3600, 1))], block=60)
+    rates: dict[tuple[int, str], list[float]] = {}
+    for key, table in chunks.read([key for key in chunks.files if key.part]).items():
+        for row in table.to_pylist():
+            if row["source"] is not None:
+                rates.setdefault((key.step, row["source"]), []).append(row["requests_per_second"])
+    mean = pytest.approx(30, rel=ROUNDED)
+    assert rates == {(60, "shop/s0"): [mean], (600, "shop/s0"): [mean], (60, "shop/s1"): [7], (600, "shop/s1"): [7]}
+    assert chunks.rates(60) == {0: 10, 60: pytest.approx(13.5, rel=ROUNDED), 120: 60}
+
+
 def test_a_piece_of_another_version_is_left_out_and_deleted_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
     rows = [row_of(snapshot(second, 7)) for second in range(0, 11_000, 60)]
     chunks = Chunks()
