@@ -38,6 +38,7 @@ EARLY = 0.8  # share of the interval after which a flush can end it: flushes com
 KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
 MAX_DELTAS = 16  # per series and interval; further deltas are merged into the last one
+MAX_MERGED = 256  # merged deltas that are recognized if they come again
 COMMON = 0.1  # of the points at the most common time; rarer times, as of late points, do not extend the covered time
 JITTER = 0.1  # share of a delta's time by which it may overlap the delta before it
 
@@ -58,11 +59,12 @@ class Sample:
 class Counter:
     """A series in the current interval: its newest sample before the interval, and its newest sample. Samples of deltas
     have times, but no counts. The counts of deltas are by their start and end, ns of Unix time; 0 is an unknown
-    start."""
+    start. Deltas that were merged into the last one are only remembered."""
 
     before: Sample
     newest: Sample
     deltas: Mapping[tuple[int, int], Counts] = field(default_factory=dict)
+    merged: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +134,17 @@ def _count(counter: Counter | None, point: Point, starts: Mapping[int, int]) -> 
 
 def _count_delta(counter: Counter, point: Point) -> Counter:
     deltas, period, counts = dict(counter.deltas), (point.start, point.at), point.counts
-    if period in deltas or point.at <= counter.before.at:
+    if period in deltas or period in counter.merged or point.at <= counter.before.at:
         return counter
+    merged = counter.merged
     if len(deltas) == MAX_DELTAS:
         last_period, last_counts = deltas.popitem()
+        if len(merged) < MAX_MERGED:
+            merged |= {last_period, period}
         period = min(last_period[0], point.start), max(last_period[1], point.at)
         counts = tuple(a + b for a, b in zip(last_counts, counts, strict=True))
     newest = replace(counter.newest, at=max(counter.newest.at, point.at))
-    return replace(counter, newest=newest, deltas={**deltas, period: counts})
+    return replace(counter, newest=newest, deltas={**deltas, period: counts}, merged=merged)
 
 
 def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph:

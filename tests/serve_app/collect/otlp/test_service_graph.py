@@ -198,6 +198,13 @@ def test_a_delta_counts_from_its_own_start(flushed: list[list[Window]], rate: fl
     assert calls(last)[WEB_CART][:2] == pytest.approx([rate, failing], rel=1e-3)
 
 
+def test_many_deltas_in_an_interval_count_once_if_they_are_sent_again() -> None:
+    second_by_second = deltas(*((second, second + 1, 10, 1) for second in range(30)))
+    end = deltas((30, 90, 1, 0))
+    once, twice = (snapshots([*([second_by_second] * times), end])[-1] for times in (1, 2))
+    assert calls(twice) == calls(once)
+
+
 def test_deltas_of_a_call_that_stops_are_0_until_it_is_forgotten() -> None:
     def flush(second: int, *, is_made: bool) -> ExportMetricsServiceRequest:
         request = deltas((second, second + 15, 300, 0), call=USER_WEB)
