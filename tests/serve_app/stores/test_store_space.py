@@ -128,6 +128,7 @@ def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None
     with closing(local_store(tmp_path)) as store:
         revision = append(store, 1)
         assert store.set_aside("prod", "for this test", revision=revision)
+        assert store.delete("prod"), "it was there"
         assert not store.delete("prod")
         append(store, 1)
         assert store.delete("prod")
