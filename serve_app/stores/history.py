@@ -68,13 +68,13 @@ def summarize(scored: Sequence[ScoredSnapshot]) -> HistoryRows:
     services = SeriesRows(
         np.concatenate(rows.nodes),
         np.repeat(times, [snapshot.num_nodes for snapshot in snapshots]),
-        np.concatenate([_observed(s.node_features, s.node_observed) for s in snapshots]),
+        np.concatenate([_mask_unobserved(s.node_features, s.node_observed) for s in snapshots]),
         np.concatenate([scores.services for scores in deviations]),
     )
     calls = SeriesRows(
         np.concatenate(rows.edges),
         np.repeat(times, [snapshot.num_edges for snapshot in snapshots]),
-        np.concatenate([_observed(s.edge_features, s.edge_observed) for s in snapshots]),
+        np.concatenate([_mask_unobserved(s.edge_features, s.edge_observed) for s in snapshots]),
         np.concatenate([scores.calls for scores in deviations]),
     )
     source, destination = rows.calls
@@ -85,7 +85,7 @@ def summarize(scored: Sequence[ScoredSnapshot]) -> HistoryRows:
     return HistoryRows(join_rows_by(map(mesh_row, scored), MINUTE), pa.concat_tables(tables))
 
 
-def _observed(values: FloatArray, mask: NDArray[np.bool_]) -> FloatArray:
+def _mask_unobserved(values: FloatArray, mask: NDArray[np.bool_]) -> FloatArray:
     return np.where(mask, values, np.float32(np.nan))
 
 

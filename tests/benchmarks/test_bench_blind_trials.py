@@ -9,7 +9,7 @@ from benchmarks.blind_trials.trials import BEGIN, HOMES, TRIALS
 from benchmarks.calm_again.mesh import CALLS, FRONT_RATE, NAMES, USUAL_RATES, World, snapshots
 
 
-def marked(*, trial: str = "deploy", right: bool = True, is_found: bool = True) -> TrialScore:
+def trial_score(*, trial: str = "deploy", right: bool = True, is_found: bool = True) -> TrialScore:
     return TrialScore(trial, 1, is_found, right, right, "")
 
 
@@ -47,11 +47,11 @@ def test_calls_that_are_lost_do_not_arrive_and_fail() -> None:
 
 
 def test_answers_have_to_be_right_and_planned_changes_calm() -> None:
-    assert is_good([marked()] * 12)
-    assert is_good([marked(trial="flood of one caller", right=False), *[marked()] * 11])
-    assert not is_good([marked(trial="flood of one caller", right=False)] * 2 + [marked()] * 10)
-    assert not is_good([marked(is_found=False), *[marked()] * 11])
-    assert table([marked()]).splitlines()[-1].split() == ["all", "1/1", "1/1", "1/1"]
+    assert is_good([trial_score()] * 12)
+    assert is_good([trial_score(trial="flood of one caller", right=False), *[trial_score()] * 11])
+    assert not is_good([trial_score(trial="flood of one caller", right=False)] * 2 + [trial_score()] * 10)
+    assert not is_good([trial_score(is_found=False), *[trial_score()] * 11])
+    assert table([trial_score()]).splitlines()[-1].split() == ["all", "1/1", "1/1", "1/1"]
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ async def test_the_collected_meshes_follow_the_connections() -> None:
     connected = ConnectedMeshes(SETTINGS, meshes, sessions)
     run = asyncio.create_task(meshes.run())
 
-    async def collected() -> dict[str, str | None]:
+    async def collected_urls() -> dict[str, str | None]:
         await connected.update()
         assert [state.mesh for state in meshes.states()] == list(meshes.settings)
         await asyncio.sleep(0)
@@ -49,15 +49,15 @@ async def test_the_collected_meshes_follow_the_connections() -> None:
         return {mesh: settings.prometheus for mesh, settings in meshes.settings.items()}
 
     configured = {"bank": "http://127.0.0.1:9/bank"}
-    assert await collected() == configured
+    assert await collected_urls() == configured
     sessions.urls = {"shop": "http://127.0.0.1:9/a", "bank": "http://127.0.0.1:9/b"}
-    assert await collected() == {**configured, "shop": "http://127.0.0.1:9/a"}
+    assert await collected_urls() == {**configured, "shop": "http://127.0.0.1:9/a"}
     (_, task) = meshes.tasks
     sessions.urls = {"shop": "http://127.0.0.1:9/b"}
-    assert await collected() == {**configured, "shop": "http://127.0.0.1:9/b"}
+    assert await collected_urls() == {**configured, "shop": "http://127.0.0.1:9/b"}
     assert task.cancelled()
     sessions.urls = {}
-    assert await collected() == configured
+    assert await collected_urls() == configured
     await meshes.end()
     run.cancel()
 
